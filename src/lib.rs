@@ -1,0 +1,7 @@
+//! Incremental, exactly-once checkpoints of RocksDB state.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(clippy::mem_forget)]
+
+extern crate alloc;
+
+pub mod protocol;

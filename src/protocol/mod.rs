@@ -1,0 +1,1 @@
+//! The protocol: pure state machines without any IO.
