@@ -1,5 +1,15 @@
 //! The protocol: pure state machines without any IO.
 
 pub mod answer;
+pub mod coordinator;
+pub mod file;
 pub mod id;
+pub mod limits;
+pub mod manifest;
+#[doc(hidden)]
+pub mod marks;
+pub mod message;
+pub mod outcome;
+pub mod store;
+pub mod subtask;
 pub mod time;

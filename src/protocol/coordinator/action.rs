@@ -1,0 +1,186 @@
+//! What a coordinator asks of the world.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::protocol::answer::Failure;
+use crate::protocol::id::{AttemptId, CheckpointId, Epoch, RequestId, SubtaskId};
+use crate::protocol::manifest::LoadError;
+use crate::protocol::message::{Contradiction, Message};
+use crate::protocol::store::StoreCall;
+
+/// One thing to do. Doing it twice is harmless; another order is legal unless it says *after*.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Action {
+    /// Call the store. Answered by `IoCompleted` with [`StoreCall::token`].
+    Store(StoreCall),
+    /// Send a message to an attempt. It may be lost.
+    Send {
+        /// The attempt.
+        to: AttemptId,
+        /// Its subtask.
+        subtask: SubtaskId,
+        /// The message.
+        message: Message,
+    },
+    /// Tell the user.
+    Tell(Notice),
+}
+
+/// News for the user of a coordinator.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Notice {
+    /// It leads.
+    Leading {
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// New attempts are named: their subtasks may restore and run.
+    Deployed {
+        /// The request.
+        request: RequestId,
+        /// The attempts.
+        attempts: Vec<(SubtaskId, AttemptId)>,
+        /// What they restore; `None` is empty state.
+        restore: Option<CheckpointId>,
+    },
+    /// A checkpoint was triggered for a request.
+    Triggered {
+        /// The request; `None` if the interval asked.
+        request: Option<RequestId>,
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A checkpoint is complete and durable.
+    Completed {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A pending checkpoint was aborted.
+    Aborted {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Why.
+        reason: AbortReason,
+    },
+    /// A checkpoint was dropped because newer ones completed.
+    Subsumed {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A commit has been in doubt for longer than the timeout; it goes on being repeated.
+    InDoubt {
+        /// The checkpoints that it would complete.
+        checkpoints: Vec<CheckpointId>,
+        /// What the store said last.
+        failure: Failure,
+    },
+    /// A request was refused.
+    Refused {
+        /// The request.
+        request: RequestId,
+        /// Why.
+        reason: RefusalReason,
+    },
+    /// A pin or unpin is durable.
+    Done {
+        /// The request.
+        request: RequestId,
+    },
+    /// More consecutive checkpoints failed than are tolerated.
+    TooManyFailures {
+        /// How many.
+        failures: u32,
+        /// The first of them.
+        checkpoint: Option<CheckpointId>,
+        /// Its reason.
+        first: AbortReason,
+    },
+    /// Objects that no rule can parse were seen; they are left alone.
+    Unparsable {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Another coordinator leads: final for this life.
+    Deposed {
+        /// The other's epoch.
+        by: Epoch,
+        /// Checkpoints whose commit is in doubt for good: they may be complete.
+        unknown: Vec<CheckpointId>,
+    },
+    /// It could not become leader, or can't go on.
+    Failed {
+        /// Why.
+        error: CoordinatorError,
+    },
+    /// It has resigned.
+    Closed,
+}
+
+/// Why a checkpoint was aborted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum AbortReason {
+    /// It took longer than the timeout.
+    Expired,
+    /// A subtask declined.
+    Declined(SubtaskId, Failure),
+    /// A subtask's acknowledgement contradicts the registry.
+    Contradiction(SubtaskId, Contradiction),
+    /// A newer one completed.
+    Subsumed,
+    /// An attempt in its plan ended or was replaced.
+    AttemptEnded(SubtaskId),
+    /// The user cancelled it.
+    Cancelled,
+    /// The coordinator closed.
+    Closed,
+    /// The commit failed for certain.
+    CommitFailed(Failure),
+    /// Another coordinator leads.
+    Deposed(Epoch),
+}
+
+/// Why a request was refused.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
+pub enum RefusalReason {
+    /// The queue is full.
+    TooManyRequests,
+    /// The pause since the last checkpoint is not over.
+    MinimumPause,
+    /// As many checkpoints are pending as may be.
+    TooManyPending,
+    /// Not every subtask runs.
+    NotAllRunning,
+    /// Ids are being reserved; later will do.
+    NotReady,
+    /// There is no such retained checkpoint. The retained ones are named.
+    NoSuchCheckpoint(CheckpointId, Vec<CheckpointId>),
+    /// There is no such pin.
+    NoSuchPin,
+    /// As many pins as may be.
+    TooManyPins,
+    /// The kind is not there yet.
+    Unsupported,
+    /// The coordinator does not lead.
+    NotLeading,
+    /// The coordinator closes.
+    Closing,
+    /// The user cancelled it.
+    Cancelled,
+    /// It says something that contradicts the manifest.
+    Invalid(String),
+}
+
+/// Why a coordinator can't lead.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CoordinatorError {
+    /// The manifest can't be read.
+    #[error("the manifest can't be read: {0}")]
+    Load(LoadError),
+    /// The store refuses what leadership needs.
+    #[error("can't become leader: {0}")]
+    Claim(Failure),
+}

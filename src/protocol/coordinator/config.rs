@@ -1,0 +1,106 @@
+//! What a coordinator is told once, when it is made.
+
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::limits::Limits;
+
+/// How a coordinator triggers and retains. Defaults are Flink's where the meaning is the same,
+/// except `num_retained`: a damaged newest checkpoint must leave a choice.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CoordinatorConfig {
+    /// The time between two periodic triggers; without one, only requests trigger.
+    pub interval: Option<Duration>,
+    /// The least time between the end of any checkpoint, aborted ones included, and the next
+    /// periodic trigger. It doubles with each consecutive failure up to `min_pause_max`.
+    pub min_pause: Duration,
+    /// The bound of the growing pause.
+    pub min_pause_max: Duration,
+    /// Checkpoints that may be pending or committing at once.
+    pub max_concurrent: usize,
+    /// A checkpoint pending for longer is aborted.
+    pub timeout: Duration,
+    /// Consecutive failed checkpoints that are tolerated before the user is told.
+    pub tolerable_failures: u32,
+    /// Completed checkpoints of the line that are retained.
+    pub num_retained: usize,
+    /// A leader that has had nothing to commit for so long commits an empty record, so that no
+    /// standby takes it for dead. Without one it keeps still.
+    pub renew_interval: Option<Duration>,
+    /// The bounds of the machine.
+    pub limits: Limits,
+}
+
+impl Default for CoordinatorConfig {
+    fn default() -> Self {
+        Self {
+            interval: None,
+            min_pause: Duration::ZERO,
+            min_pause_max: Duration::from_secs(60),
+            max_concurrent: 1,
+            timeout: Duration::from_secs(600),
+            tolerable_failures: 0,
+            num_retained: 3,
+            renew_interval: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// A configuration value that is not allowed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{key}: {wanted}")]
+pub struct BadConfig {
+    /// The key.
+    pub key: &'static str,
+    /// What is allowed.
+    pub wanted: &'static str,
+}
+
+impl CoordinatorConfig {
+    /// Checks each value and how they go together.
+    ///
+    /// # Errors
+    /// The first key that is wrong, and what is allowed.
+    pub fn validate(&self) -> Result<(), BadConfig> {
+        if self
+            .interval
+            .is_some_and(|interval| interval < Duration::from_millis(10))
+        {
+            return Err(BadConfig {
+                key: "interval",
+                wanted: "at least 10 ms",
+            });
+        }
+        if self.timeout < Duration::from_millis(10) {
+            return Err(BadConfig {
+                key: "timeout",
+                wanted: "at least 10 ms",
+            });
+        }
+        if self.max_concurrent == 0 || self.max_concurrent > self.limits.pending_checkpoints_max {
+            return Err(BadConfig {
+                key: "max_concurrent",
+                wanted: "from 1 to pending_checkpoints_max",
+            });
+        }
+        if self.num_retained == 0 {
+            return Err(BadConfig {
+                key: "num_retained",
+                wanted: "at least 1",
+            });
+        }
+        if self.min_pause_max < self.min_pause {
+            return Err(BadConfig {
+                key: "min_pause_max",
+                wanted: "at least min_pause",
+            });
+        }
+        self.limits.validate().map_err(|bad| BadConfig {
+            key: bad.name,
+            wanted: bad.wanted,
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! Every bound of the protocol, by name. Each queue, map and loop ends at one of these.
+//!
+//! Limits are a value and not constants, so that an explorer of small worlds can set them to one
+//! or two; [`Limits::default`] is what production uses, and [`Limits::validate`] relates them.
+
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The bounds of the machines.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Limits {
+    /// How many checkpoint ids one commit reserves. A crash skips at most so many.
+    pub checkpoint_id_block: u64,
+    /// How many attempt numbers one commit reserves.
+    pub attempt_id_block: u64,
+    /// Requests that may wait for their turn; Flink's queue has the same length.
+    pub queued_requests_max: usize,
+    /// Checkpoints pending at once, whatever the configuration asks for.
+    pub pending_checkpoints_max: usize,
+    /// Tombstones in the manifest; past it nothing more is condemned until deletes are confirmed.
+    pub tombstones_max: usize,
+    /// Deletes under way at once.
+    pub deletes_in_flight_max: usize,
+    /// Records in the log tail before a full snapshot of the manifest is written.
+    pub tail_records_max: usize,
+    /// Names asked of a listing at once.
+    pub list_page_max: usize,
+    /// The rest of the sweep between two pages.
+    pub sweep_pause: Duration,
+    /// The rest of the sweep after the last page.
+    pub sweep_round_pause: Duration,
+    /// How long confirmed deletes may wait for another commit to be forgotten with.
+    pub forget_delay: Duration,
+    /// Uploads that a subtask has under way at once.
+    pub uploads_in_flight_max: usize,
+    /// Tries of one upload under one name before the next name is taken.
+    pub upload_tries_max: u32,
+    /// Snapshots of one subtask under way at once.
+    pub snapshots_in_flight_max: usize,
+    /// Bytes a user may attach to one subtask's snapshot.
+    pub user_bytes_max: usize,
+    /// Files in one acknowledgement.
+    pub acknowledged_files_max: usize,
+    /// The first wait before something is tried again; it doubles with each further try.
+    pub retry_delay: Duration,
+    /// The longest wait before something is tried again.
+    pub retry_delay_max: Duration,
+    /// Bytes of `CURRENT` that a reader takes.
+    pub current_bytes_max: usize,
+    /// Bytes of one manifest object that a reader takes.
+    pub manifest_object_bytes_max: usize,
+    /// The unit of the random wait before a claim; it doubles with each claim since the last
+    /// completed checkpoint.
+    pub claim_delay: Duration,
+    /// The longest wait before a claim.
+    pub claim_delay_max: Duration,
+    /// Pins of one root.
+    pub pins_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            checkpoint_id_block: 64,
+            attempt_id_block: 16,
+            queued_requests_max: 1000,
+            pending_checkpoints_max: 64,
+            tombstones_max: 100_000,
+            deletes_in_flight_max: 16,
+            tail_records_max: 64,
+            list_page_max: 1000,
+            sweep_pause: Duration::from_secs(1),
+            sweep_round_pause: Duration::from_secs(600),
+            forget_delay: Duration::from_secs(1),
+            uploads_in_flight_max: 8,
+            upload_tries_max: 5,
+            snapshots_in_flight_max: 8,
+            user_bytes_max: 1 << 20,
+            acknowledged_files_max: 1 << 20,
+            retry_delay: Duration::from_millis(100),
+            retry_delay_max: Duration::from_secs(10),
+            current_bytes_max: 1 << 20,
+            manifest_object_bytes_max: 1 << 30,
+            claim_delay: Duration::from_millis(50),
+            claim_delay_max: Duration::from_secs(30),
+            pins_max: 10_000,
+        }
+    }
+}
+
+/// Two limits that do not go together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("limit {name}: {wanted}")]
+pub struct BadLimit {
+    /// The limit's name.
+    pub name: &'static str,
+    /// What is allowed.
+    pub wanted: &'static str,
+}
+
+impl Limits {
+    /// Checks that the limits go together.
+    ///
+    /// # Errors
+    /// The first limit that does not, and what is allowed.
+    pub fn validate(&self) -> Result<(), BadLimit> {
+        let at_least_one = [
+            ("checkpoint_id_block", self.checkpoint_id_block),
+            ("attempt_id_block", self.attempt_id_block),
+            ("queued_requests_max", self.queued_requests_max as u64),
+            (
+                "pending_checkpoints_max",
+                self.pending_checkpoints_max as u64,
+            ),
+            ("tombstones_max", self.tombstones_max as u64),
+            ("deletes_in_flight_max", self.deletes_in_flight_max as u64),
+            ("tail_records_max", self.tail_records_max as u64),
+            ("list_page_max", self.list_page_max as u64),
+            ("uploads_in_flight_max", self.uploads_in_flight_max as u64),
+            ("upload_tries_max", u64::from(self.upload_tries_max)),
+            (
+                "snapshots_in_flight_max",
+                self.snapshots_in_flight_max as u64,
+            ),
+            ("acknowledged_files_max", self.acknowledged_files_max as u64),
+            ("pins_max", self.pins_max as u64),
+        ];
+        for (name, value) in at_least_one {
+            if value == 0 {
+                return Err(BadLimit {
+                    name,
+                    wanted: "at least 1",
+                });
+            }
+        }
+        if self.retry_delay.is_zero() {
+            return Err(BadLimit {
+                name: "retry_delay",
+                wanted: "more than nothing",
+            });
+        }
+        if self.retry_delay_max < self.retry_delay {
+            return Err(BadLimit {
+                name: "retry_delay_max",
+                wanted: "at least retry_delay",
+            });
+        }
+        if self.claim_delay_max < self.claim_delay {
+            return Err(BadLimit {
+                name: "claim_delay_max",
+                wanted: "at least claim_delay",
+            });
+        }
+        Ok(())
+    }
+
+    /// The wait before try number `tries` (from 1): `retry_delay`, doubled each time, bounded.
+    #[must_use]
+    pub fn retry_delay_after(&self, tries: u32) -> Duration {
+        doubled(
+            self.retry_delay,
+            tries.saturating_sub(1),
+            self.retry_delay_max,
+        )
+    }
+}
+
+/// `base` doubled `times` times, but at most `bound`.
+#[must_use]
+pub fn doubled(base: Duration, times: u32, bound: Duration) -> Duration {
+    let factor = 1_u32.checked_shl(times.min(20)).unwrap_or(u32::MAX);
+    base.saturating_mul(factor).min(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn production_limits_go_together() {
+        assert_eq!(Limits::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn delays_double_up_to_their_bound() {
+        let limits = Limits {
+            retry_delay: Duration::from_millis(3),
+            retry_delay_max: Duration::from_millis(20),
+            ..Limits::default()
+        };
+        let delays: alloc::vec::Vec<_> = (1..6)
+            .map(|tries| limits.retry_delay_after(tries).as_millis())
+            .collect();
+        assert_eq!(delays, [3, 6, 12, 20, 20]);
+        assert_eq!(limits.retry_delay_after(u32::MAX).as_millis(), 20);
+    }
+}

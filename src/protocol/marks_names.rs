@@ -1,0 +1,17 @@
+names! {
+    /// The rules of the protocol. Held open, each plants the fault that it exists to prevent.
+    Guard {
+        /// A message counts only if it is of the epoch that the receiver obeys.
+        EpochIsCurrent,
+        /// A message of a subtask counts only if the manifest names its attempt.
+        AttemptIsNamed,
+    }
+}
+
+names! {
+    /// Situations that a good simulation must reach.
+    Mark {
+        /// A checkpoint completed while an older one was pending.
+        CompletedOutOfOrder,
+    }
+}
