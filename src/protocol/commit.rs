@@ -105,11 +105,33 @@ impl Commit {
     /// When record, base and next do not follow each other.
     #[must_use]
     pub fn new(name: ManifestName, record: Record, base: Current, tag: Tag, next: Current) -> Self {
-        assert!(record.version == base.version.next(), "{name} follows {}", base.version);
-        assert!(name.version == record.version, "{name} is named after {}", record.version);
-        assert!(next.version == record.version, "{name} makes {}", next.version);
+        assert!(
+            record.version == base.version().next(),
+            "{name} follows {}",
+            base.version()
+        );
+        assert!(
+            name.version == record.version,
+            "{name} is named after {}",
+            record.version
+        );
+        assert!(
+            next.version() == record.version,
+            "{name} makes {}",
+            next.version()
+        );
         let body = record.encode();
-        Self { name, record, body, base, tag, next, step: Step::Putting, tries: 0, in_doubt: None }
+        Self {
+            name,
+            record,
+            body,
+            base,
+            tag,
+            next,
+            step: Step::Putting,
+            tries: 0,
+            in_doubt: None,
+        }
     }
 
     /// The name of its record.
@@ -151,14 +173,21 @@ impl Commit {
     #[must_use]
     pub fn resume(&mut self) -> Progress {
         Progress::Call(match self.step {
-            Step::Putting => StoreCall::Put { name: self.name, body: self.body.clone() },
-            Step::Checking => StoreCall::Read { token: StoreToken::ReadManifest(self.name) },
+            Step::Putting => StoreCall::Put {
+                name: self.name,
+                body: self.body.clone(),
+            },
+            Step::Checking => StoreCall::Read {
+                token: StoreToken::ReadManifest(self.name),
+            },
             Step::Swapping => StoreCall::Swap {
                 name: self.name,
                 expected: self.tag.clone(),
                 body: self.next.encode(),
             },
-            Step::Judging => StoreCall::Read { token: StoreToken::ReadCurrent },
+            Step::Judging => StoreCall::Read {
+                token: StoreToken::ReadCurrent,
+            },
         })
     }
 
@@ -239,9 +268,10 @@ impl Commit {
 
     fn swapped(&mut self, answer: Answer<StorePayload>) -> Progress {
         match answer {
-            Answer::Done(StorePayload::Swapped(tag)) => {
-                Progress::End(CommitEnd::Committed { current: self.next.clone(), tag })
-            }
+            Answer::Done(StorePayload::Swapped(tag)) => Progress::End(CommitEnd::Committed {
+                current: self.next.clone(),
+                tag,
+            }),
             Answer::Done(_) | Answer::Refused => self.go_to(Step::Judging),
             Answer::Failed(failure) => self.failed(failure),
             Answer::Unknown(failure) => {
@@ -260,14 +290,14 @@ impl Commit {
             Ok(current) => current,
             Err(error) => return broken(error.to_string()),
         };
-        if current.root != self.base.root {
+        if current.root() != self.base.root() {
             return broken("CURRENT belongs to another root".to_string());
         }
-        if current.version < self.base.version {
+        if current.version() < self.base.version() {
             return broken("CURRENT went back to an older version".to_string());
         }
-        if current.version == self.base.version {
-            if current.nonce != self.base.nonce {
+        if current.version() == self.base.version() {
+            if current.last_commit() != self.base.last_commit() {
                 return broken("CURRENT has two contents of one version".to_string());
             }
             // Some stores answer a conflict although nothing was stored.
@@ -281,7 +311,8 @@ impl Commit {
 
     /// `CURRENT` has moved past the base: whatever it shows is final for this commit.
     fn moved(&mut self, current: Current, tag: Tag) -> Progress {
-        let placed = current.tail.iter().find(|name| name.version == self.name.version);
+        let after = current.records_after(self.base.version());
+        let placed = after.and_then(|records| records.first());
         Progress::End(match placed {
             Some(name) if guard!(OwnNonceMeansDone, *name == self.name) => {
                 sometimes!(CommitFoundDoneByReading);

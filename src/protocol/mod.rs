@@ -1,6 +1,7 @@
 //! The protocol: pure state machines without any IO.
 
 pub mod answer;
+pub mod commit;
 pub mod coordinator;
 pub mod file;
 pub mod id;

@@ -19,9 +19,7 @@ use super::{Coordinator, Phase};
 use crate::protocol::file::{FileDescription, FileSet};
 use crate::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
 use crate::protocol::marks::{guard, sometimes};
-use crate::protocol::message::{
-    Acknowledge, Answered, Contradiction, Decline, Message, Verdict,
-};
+use crate::protocol::message::{Acknowledge, Answered, Contradiction, Decline, Message, Verdict};
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::time::Timestamp;
 
@@ -39,8 +37,11 @@ impl Overtaken {
     ) -> Result<(), (SubtaskId, Contradiction)> {
         for (subtask, part) in acknowledged {
             if let Some(names) = deltas.get(subtask) {
-                part.delta.rebase(names).map_err(|found| (*subtask, found))?;
-                part.returned.retain(|name| part.delta.added.contains_key(name));
+                part.delta
+                    .rebase(names)
+                    .map_err(|found| (*subtask, found))?;
+                part.returned
+                    .retain(|name| part.delta.added.contains_key(name));
             }
         }
         Ok(())
@@ -57,7 +58,10 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::StaleEpoch);
         }
         let named = self.manifest().subtask_of(message.attempt) == Some(message.subtask);
-        if !guard!(AttemptIsNamed, named && self.attempts.contains_key(&message.attempt)) {
+        if !guard!(
+            AttemptIsNamed,
+            named && self.attempts.contains_key(&message.attempt)
+        ) {
             sometimes!(AcknowledgementOfReplacedAttempt);
             self.answer(&message, Verdict::AttemptNotNamed);
             return Outcome::Ignored(Ignored::UnknownAttempt);
@@ -100,7 +104,10 @@ impl Coordinator {
 
     fn take(&mut self, message: Acknowledge, taken: Acknowledged) {
         self.answer(&message, Verdict::Accepted);
-        let pending = self.pending.get_mut(&message.checkpoint).expect("it was found above");
+        let pending = self
+            .pending
+            .get_mut(&message.checkpoint)
+            .expect("it was found above");
         pending.acknowledged.insert(message.subtask, taken);
         self.commit_if_acknowledged(message.checkpoint);
     }
@@ -108,11 +115,19 @@ impl Coordinator {
     /// With its last acknowledgement a checkpoint leaves pending, unless a newer one is already
     /// committing: that one's completion will abort it, or its failure bring it back here.
     pub(super) fn commit_if_acknowledged(&mut self, checkpoint: CheckpointId) {
-        let complete =
-            self.pending.get(&checkpoint).is_some_and(super::PendingCheckpoint::is_acknowledged);
-        let newer = self.committing.last_key_value().is_some_and(|(newest, _)| *newest > checkpoint);
+        let complete = self
+            .pending
+            .get(&checkpoint)
+            .is_some_and(super::PendingCheckpoint::is_acknowledged);
+        let newer = self
+            .committing
+            .last_key_value()
+            .is_some_and(|(newest, _)| *newest > checkpoint);
         if guard!(AllAcknowledged, complete) && guard!(CommitsInOrder, !newer) {
-            let pending = self.pending.remove(&checkpoint).expect("it was found above");
+            let pending = self
+                .pending
+                .remove(&checkpoint)
+                .expect("it was found above");
             self.committing.insert(checkpoint, pending.commit());
             // No timeout ends it any more.
             self.timers.disarm(super::Timer::Expire(checkpoint));
@@ -126,7 +141,11 @@ impl Coordinator {
             checkpoint: message.checkpoint,
             verdict,
         };
-        self.send(message.attempt, message.subtask, Message::Answered(answered));
+        self.send(
+            message.attempt,
+            message.subtask,
+            Message::Answered(answered),
+        );
     }
 
     fn contradicted(
@@ -154,8 +173,8 @@ impl Coordinator {
         {
             return Err(Contradiction::TooLarge);
         }
-        let ordered = named.is_sorted_by(|a, b| a.name < b.name)
-            && removed.is_sorted_by(|a, b| a < b);
+        let ordered =
+            named.is_sorted_by(|a, b| a.name < b.name) && removed.is_sorted_by(|a, b| a < b);
         if !ordered {
             return Err(Contradiction::Disordered);
         }
@@ -163,7 +182,9 @@ impl Coordinator {
         if !named.iter().all(|file| locals.insert(&file.local)) {
             return Err(Contradiction::Disordered);
         }
-        let condemned = named.iter().find(|file| self.manifest().is_tombstone(file.name));
+        let condemned = named
+            .iter()
+            .find(|file| self.manifest().tombstones().contains(&file.name));
         let clean = guard!(TombstoneIsNeverReferredTo, condemned.is_none());
         match condemned {
             Some(file) if !clean => Err(Contradiction::Condemned(file.name)),
@@ -175,9 +196,14 @@ impl Coordinator {
     fn express(&self, message: &Acknowledge) -> Result<Acknowledged, Contradiction> {
         let (delta, returned) = match &message.files {
             FileSet::Full(files) => self.express_full(message, files)?,
-            FileSet::Delta { base, added, removed } => {
-                (self.express_delta(message, *base, added, removed)?, BTreeSet::new())
-            }
+            FileSet::Delta {
+                base,
+                added,
+                removed,
+            } => (
+                self.express_delta(message, *base, added, removed)?,
+                BTreeSet::new(),
+            ),
         };
         let subtask = message.subtask;
         let registry = self.manifest().registry();
@@ -223,7 +249,11 @@ impl Coordinator {
             added: added.iter().map(|file| (file.name, file.clone())).collect(),
             removed: removed.iter().copied().collect(),
         };
-        for overtaken in self.overtaken.range(base.next()..).map(|(_, overtaken)| overtaken) {
+        for overtaken in self
+            .overtaken
+            .range(base.next()..)
+            .map(|(_, overtaken)| overtaken)
+        {
             if let Some(names) = overtaken.deltas.get(&message.subtask) {
                 sometimes!(BaseOvertaken);
                 delta.rebase(names)?;
@@ -247,7 +277,7 @@ impl Coordinator {
         for file in registry.current(subtask) {
             current.insert(file.name);
             match listed.get(&file.name) {
-                Some(same) if **same == *file => {}
+                Some(same) if **same == file.to_description() => {}
                 Some(_) => return Err(Contradiction::AddsHeld(file.name)),
                 None => {
                     delta.removed.insert(file.name);
@@ -274,19 +304,24 @@ impl Coordinator {
             .manifest()
             .registry()
             .files(head, message.subtask)
-            .map(|file| (file.name, file))
+            .into_iter()
+            .map(|file| (file.name, file.to_description()))
             .collect();
         files
             .iter()
             .filter(|file| !current.contains(&file.name))
-            .filter(|file| held.get(&file.name).is_some_and(|known| **known == **file))
+            .filter(|file| held.get(&file.name).is_some_and(|known| *known == **file))
             .map(|file| file.name)
             .collect()
     }
 
     /// Deltas against older bases can still come while a pending checkpoint was triggered with one.
     pub(super) fn trim_overtaken(&mut self) {
-        let oldest = self.pending.values().filter_map(|pending| pending.base).min();
+        let oldest = self
+            .pending
+            .values()
+            .filter_map(|pending| pending.base)
+            .min();
         match oldest {
             Some(oldest) => self.overtaken.retain(|checkpoint, _| *checkpoint > oldest),
             None => self.overtaken.clear(),

@@ -65,7 +65,10 @@ impl AttemptState {
     }
 
     fn deployed(subtask: SubtaskId) -> Self {
-        Self { attached: true, ..Self::inherited(subtask) }
+        Self {
+            attached: true,
+            ..Self::inherited(subtask)
+        }
     }
 
     /// Whether a file of its is staged.
@@ -79,7 +82,9 @@ impl AttemptState {
     #[must_use]
     pub fn settled(&self) -> CheckpointId {
         let oldest = self.staged.values().map(|staged| staged.first).min();
-        let sent = self.last_declared.max(self.last_acknowledged.unwrap_or_default());
+        let sent = self
+            .last_declared
+            .max(self.last_acknowledged.unwrap_or_default());
         match oldest {
             Some(oldest) => CheckpointId(oldest.0.saturating_sub(1)).min(sent),
             None => sent,
@@ -87,7 +92,10 @@ impl AttemptState {
     }
 
     fn stage(&mut self, file: FileName, checkpoint: CheckpointId) {
-        let new = Staged { first: checkpoint, last: checkpoint };
+        let new = Staged {
+            first: checkpoint,
+            last: checkpoint,
+        };
         let staged = self.staged.entry(file).or_insert(new);
         staged.first = staged.first.min(checkpoint);
         staged.last = staged.last.max(checkpoint);
@@ -103,7 +111,10 @@ impl Coordinator {
         from: RestoreFrom,
     ) -> Outcome {
         if self.phase != Phase::Leading {
-            self.tell(Notice::Refused { request, reason: RefusalReason::NotLeading });
+            self.tell(Notice::Refused {
+                request,
+                reason: RefusalReason::NotLeading,
+            });
             return Outcome::Ignored(Ignored::NotLeading);
         }
         subtasks.sort_unstable();
@@ -114,7 +125,12 @@ impl Coordinator {
                 state.running = false;
             }
         }
-        self.commits.deploy(DeployIntent { request, operators, subtasks, from });
+        self.commits.deploy(DeployIntent {
+            request,
+            operators,
+            subtasks,
+            from,
+        });
         Outcome::Accepted
     }
 
@@ -126,7 +142,7 @@ impl Coordinator {
         }
         let manifest = self.manifest();
         for subtask in &intent.subtasks {
-            let mut known = intent.operators.iter().chain(manifest.operators());
+            let mut known = intent.operators.iter().chain(manifest.operators().values());
             let operator = known.find(|operator| operator.id == subtask.operator);
             if operator.is_none_or(|operator| subtask.index >= operator.parallelism) {
                 return invalid("a deployment of a subtask that no operator has");
@@ -139,7 +155,10 @@ impl Coordinator {
             let retained = manifest.retained().collect();
             return Some(RefusalReason::NoSuchCheckpoint(checkpoint, retained));
         }
-        let all = manifest.attempts().all(|(subtask, _)| intent.subtasks.contains(&subtask));
+        let all = manifest
+            .attempts()
+            .keys()
+            .all(|subtask| intent.subtasks.contains(subtask));
         if manifest.restore_point() != Some(checkpoint) && !all {
             return invalid("only all subtasks together can go back to an older checkpoint");
         }
@@ -164,10 +183,15 @@ impl Coordinator {
                 sometimes!(AttemptReplaced);
                 self.forget_attempt(old);
             }
-            self.attempts.insert(*attempt, AttemptState::deployed(*subtask));
+            self.attempts
+                .insert(*attempt, AttemptState::deployed(*subtask));
             self.next_attempt = self.next_attempt.max(attempt.next());
         }
-        self.tell(Notice::Deployed { request, attempts, restore });
+        self.tell(Notice::Deployed {
+            request,
+            attempts,
+            restore,
+        });
     }
 
     /// The manifest names an attempt no more: what it staged is nobody's.
@@ -221,9 +245,9 @@ impl Coordinator {
             any = true;
             let runs = self
                 .attempts
-                .get(&attempt)
+                .get(attempt)
                 .is_some_and(|state| state.attached && state.running);
-            if !runs || self.commits.deploys_subtask(subtask) {
+            if !runs || self.commits.deploys_subtask(*subtask) {
                 return false;
             }
         }
@@ -239,7 +263,10 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::StaleEpoch);
         }
         let named = self.manifest().subtask_of(message.attempt) == Some(message.subtask);
-        if !guard!(AttemptIsNamed, named && self.attempts.contains_key(&message.attempt)) {
+        if !guard!(
+            AttemptIsNamed,
+            named && self.attempts.contains_key(&message.attempt)
+        ) {
             return Outcome::Ignored(Ignored::UnknownAttempt);
         }
         let attached = self.attempts[&message.attempt].attached;
@@ -248,16 +275,34 @@ impl Coordinator {
             self.declare(&message);
         }
         let newest_completed = self.manifest().restore_point();
-        let answer = Attached { epoch: self.epoch, attempt: message.attempt, newest_completed };
+        let answer = Attached {
+            epoch: self.epoch,
+            attempt: message.attempt,
+            newest_completed,
+        };
         self.send(message.attempt, message.subtask, Message::Attached(answer));
-        if attached { Outcome::Ignored(Ignored::AlreadySo) } else { Outcome::Accepted }
+        if attached {
+            Outcome::Ignored(Ignored::AlreadySo)
+        } else {
+            Outcome::Accepted
+        }
     }
 
     fn declare(&mut self, message: &Attach) {
-        let manifest = &self.confirmed.as_ref().expect("a leader has loaded").manifest;
-        let declared = message.declared.iter().flat_map(|(_, names)| names.iter().copied());
+        let manifest = &self
+            .confirmed
+            .as_ref()
+            .expect("a leader has loaded")
+            .manifest;
+        let declared = message
+            .declared
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied());
         let known = manifest.registry().known_among(&declared.collect());
-        let state = self.attempts.get_mut(&message.attempt).expect("it was found above");
+        let state = self
+            .attempts
+            .get_mut(&message.attempt)
+            .expect("it was found above");
         state.attached = true;
         state.running = true;
         state.floor = state.floor.max(message.floor);
@@ -265,7 +310,7 @@ impl Coordinator {
             state.last_declared = state.last_declared.max(*checkpoint);
             for name in names {
                 let own = name.attempt == message.attempt;
-                if own && !known.contains(name) && !manifest.is_tombstone(*name) {
+                if own && !known.contains(name) && !manifest.tombstones().contains(name) {
                     state.stage(*name, *checkpoint);
                 }
             }
@@ -274,15 +319,24 @@ impl Coordinator {
 
     /// Takes the names of an acknowledgement into the leader's care.
     pub(super) fn stage(&mut self, message: &Acknowledge) {
-        let manifest = &self.confirmed.as_ref().expect("a leader has loaded").manifest;
-        let state = self.attempts.get_mut(&message.attempt).expect("it was found above");
+        let manifest = &self
+            .confirmed
+            .as_ref()
+            .expect("a leader has loaded")
+            .manifest;
+        let state = self
+            .attempts
+            .get_mut(&message.attempt)
+            .expect("it was found above");
         for file in message.files.named() {
             let own = file.name.attempt == message.attempt;
             // Below the floor nothing is named for the first time: what is not staged any more has
             // been in an interval, or was condemned.
             let fresh = file.name.number >= state.floor || state.is_staged(file.name);
-            let held = manifest.registry().holds_current(message.subtask, file.name);
-            if own && fresh && !held && !manifest.is_tombstone(file.name) {
+            let held = manifest
+                .registry()
+                .holds_current(message.subtask, file.name);
+            if own && fresh && !held && !manifest.tombstones().contains(&file.name) {
                 state.stage(file.name, message.checkpoint);
             }
         }

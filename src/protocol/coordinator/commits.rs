@@ -48,8 +48,8 @@ pub struct PinIntent {
 /// What the commit under way covers, to be settled at its end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Covered {
-    completes: Option<CheckpointId>,
-    subsumed: Vec<CheckpointId>,
+    pub(super) completes: Option<CheckpointId>,
+    pub(super) subsumed: Vec<CheckpointId>,
     deployed: Option<Deployed>,
     ended: Vec<AttemptId>,
     pins: usize,
@@ -78,7 +78,9 @@ pub struct Commits {
 
 impl Commits {
     pub(super) fn expects(&self, token: &StoreToken) -> bool {
-        self.commit.as_ref().is_some_and(|commit| commit.expects(token))
+        self.commit
+            .as_ref()
+            .is_some_and(|commit| commit.expects(token))
     }
 
     /// The commit under way.
@@ -100,7 +102,9 @@ impl Commits {
     }
 
     pub(super) fn deploys_subtask(&self, subtask: SubtaskId) -> bool {
-        self.deploys.iter().any(|intent| intent.subtasks.contains(&subtask))
+        self.deploys
+            .iter()
+            .any(|intent| intent.subtasks.contains(&subtask))
     }
 
     pub(super) fn pin(&mut self, intent: PinIntent) {
@@ -136,8 +140,12 @@ impl Coordinator {
         let (changes, covered, wanted) = self.changes();
         if wanted {
             let epoch = self.epoch;
+            self.garbage.looked();
             self.start_commit(now, epoch, changes, covered);
-        } else if self.phase == Phase::Closing && self.attempts.is_empty() {
+            return;
+        }
+        self.garbage.looked();
+        if self.phase == Phase::Closing && self.attempts.is_empty() {
             self.closed();
         }
     }
@@ -150,21 +158,27 @@ impl Coordinator {
         self.pin_changes(&mut changes, &mut covered);
         self.end_changes(&mut changes, &mut covered);
         wanted |= !changes.is_empty();
-        match self.committing.first_key_value().map(|(checkpoint, _)| *checkpoint) {
+        match self
+            .committing
+            .first_key_value()
+            .map(|(checkpoint, _)| *checkpoint)
+        {
             Some(checkpoint) => {
                 self.completion_changes(checkpoint, &mut changes, &mut covered);
                 wanted = true;
             }
             None => wanted |= self.deploy_changes(&mut changes, &mut covered),
         }
-        wanted |= self.garbage_changes(covered.completes, &mut changes);
+        wanted |= self.garbage_changes(&covered, &mut changes);
         covered.forgotten = self.deletes.confirmed();
         if !covered.forgotten.is_empty() {
-            changes.push(Change::Forget { files: covered.forgotten.clone() });
+            changes.push(Change::Forget {
+                files: covered.forgotten.clone(),
+            });
             wanted |= self.deletes.forgets_now();
         }
         wanted |= self.reserve_changes(&mut changes, &covered);
-        covered.snapshot = self.snapshot.ready().map(|(name, _)| name);
+        covered.snapshot = self.snapshot.ready();
         (changes, covered, wanted)
     }
 
@@ -184,7 +198,9 @@ impl Coordinator {
         let named = |attempt: &&AttemptId| self.manifest().is_named(**attempt);
         covered.ended = self.commits.ends.iter().filter(named).copied().collect();
         if !covered.ended.is_empty() {
-            changes.push(Change::End { attempts: covered.ended.clone() });
+            changes.push(Change::End {
+                attempts: covered.ended.clone(),
+            });
         }
     }
 
@@ -202,12 +218,21 @@ impl Coordinator {
             .map(|(number, subtask)| (*subtask, AttemptId(number)))
             .collect();
         if !intent.operators.is_empty() {
-            changes.push(Change::Describe { operators: intent.operators.clone() });
+            changes.push(Change::Describe {
+                operators: intent.operators.clone(),
+            });
         }
         // The numbers may lie beyond the reserved block; the reservation must come first.
         changes.push(self.reservation(attempts.len() as u64));
-        changes.push(Change::Deploy { head: restore, attempts: attempts.clone() });
-        covered.deployed = Some(Deployed { request: intent.request, attempts, restore });
+        changes.push(Change::Deploy {
+            head: restore,
+            attempts: attempts.clone(),
+        });
+        covered.deployed = Some(Deployed {
+            request: intent.request,
+            attempts,
+            restore,
+        });
         true
     }
 
@@ -218,11 +243,15 @@ impl Coordinator {
         covered: &mut Covered,
     ) {
         let parent = self.manifest().restore_point();
-        changes.push(Change::Complete(self.committing[&checkpoint].completion(checkpoint, parent)));
+        changes.push(Change::Complete(
+            self.committing[&checkpoint].completion(checkpoint, parent),
+        ));
         covered.completes = Some(checkpoint);
         covered.subsumed = self.subsumed_by(parent);
         if !covered.subsumed.is_empty() {
-            changes.push(Change::Subsume { checkpoints: covered.subsumed.clone() });
+            changes.push(Change::Subsume {
+                checkpoints: covered.subsumed.clone(),
+            });
         }
     }
 
@@ -237,7 +266,9 @@ impl Coordinator {
                 break;
             }
             kept.insert(checkpoint);
-            ancestor = manifest.checkpoint(checkpoint).and_then(|found| found.parent);
+            ancestor = manifest
+                .checkpoint(checkpoint)
+                .and_then(|found| found.parent);
         }
         let about_to_be_pinned = |checkpoint| {
             let mut intents = self.commits.pins.iter();
@@ -258,10 +289,14 @@ impl Coordinator {
     fn reserve_changes(&self, changes: &mut Vec<Change>, covered: &Covered) -> bool {
         let limits = &self.config.limits;
         let left = self.manifest().next_checkpoint().0 - self.next_checkpoint.0;
-        let deployed = covered.deployed.as_ref().map_or(0, |deployed| deployed.attempts.len());
-        let attempts_left =
-            (self.manifest().next_attempt().0).saturating_sub(self.next_attempt.0 + deployed as u64);
-        if deployed == 0 && (left < limits.checkpoint_id_block || attempts_left < limits.attempt_id_block)
+        let deployed = covered
+            .deployed
+            .as_ref()
+            .map_or(0, |deployed| deployed.attempts.len());
+        let attempts_left = (self.manifest().next_attempt().0)
+            .saturating_sub(self.next_attempt.0 + deployed as u64);
+        if deployed == 0
+            && (left < limits.checkpoint_id_block || attempts_left < limits.attempt_id_block)
         {
             changes.push(self.reservation(0));
         }
@@ -286,12 +321,19 @@ impl Coordinator {
         changes: Vec<Change>,
         covered: Covered,
     ) {
-        let snapshot = covered.snapshot.and_then(|_| self.snapshot.ready());
+        let snapshot = covered.snapshot;
         let version = self.manifest().version().next();
         let name = self.draw_name(version, epoch, false);
-        let confirmed = self.confirmed.as_ref().expect("whoever commits has loaded the manifest");
-        let next = confirmed.current.successor(name, snapshot);
-        let record = Record { version, epoch, changes };
+        let confirmed = self
+            .confirmed
+            .as_ref()
+            .expect("whoever commits has loaded the manifest");
+        let next = confirmed.current.successor(name, snapshot).current;
+        let record = Record {
+            version,
+            epoch,
+            changes,
+        };
         let base = confirmed.current.clone();
         let mut commit = Commit::new(name, record, base, confirmed.tag.clone(), next);
         let progress = commit.resume();
@@ -317,7 +359,11 @@ impl Coordinator {
         if self.timers.is_armed(Timer::Commit) {
             return Outcome::Ignored(Ignored::UnknownToken);
         }
-        let commit = self.commits.commit.as_mut().expect("an answer is expected by a commit");
+        let commit = self
+            .commits
+            .commit
+            .as_mut()
+            .expect("an answer is expected by a commit");
         let progress = commit.handle_answer(answer);
         self.commit_progressed(now, progress);
         Outcome::Accepted
@@ -356,17 +402,20 @@ impl Coordinator {
                     sometimes!(CommitOvertakenByGuest);
                     self.follow(current, tag);
                 } else {
-                    self.deposed(current.epoch, Vec::new());
+                    self.deposed(current.epoch(), Vec::new());
                 }
             }
-            CommitEnd::Lost { current } if current.epoch > self.epoch => {
+            CommitEnd::Lost { current } if current.epoch() > self.epoch => {
                 let unknown = self.commits.covered.completes.into_iter().collect();
                 self.commits.commit = None;
-                self.deposed(current.epoch, unknown);
+                self.deposed(current.epoch(), unknown);
             }
             CommitEnd::Lost { .. } => {
                 let cause = "CURRENT moved on within this epoch by more than its tail shows";
-                self.broken(Failure::new(crate::protocol::answer::FailureKind::Corrupt, cause));
+                self.broken(Failure::new(
+                    crate::protocol::answer::FailureKind::Corrupt,
+                    cause,
+                ));
             }
             CommitEnd::Failed(failure) => self.commit_failed(now, &failure),
             CommitEnd::Broken(failure) => self.broken(failure),
@@ -375,8 +424,13 @@ impl Coordinator {
 
     /// Its swap was refused for certain, or never asked for: the record is its maker's to delete.
     fn abandon_commit(&mut self) {
-        let commit = self.commits.commit.take().expect("a commit that ended was under way");
+        let commit = self
+            .commits
+            .commit
+            .take()
+            .expect("a commit that ended was under way");
         self.commits.covered = Covered::default();
+        self.garbage.look();
         self.snapshot.obsolete([commit.name()]);
         self.delete_manifest_objects();
     }
@@ -388,56 +442,96 @@ impl Coordinator {
             self.fail_committing(now, checkpoint, AbortReason::CommitFailed(failure.clone()));
         }
         self.commits.failed_in_a_row = self.commits.failed_in_a_row.saturating_add(1);
-        let delay = self.config.limits.retry_delay_after(self.commits.failed_in_a_row);
+        let delay = self
+            .config
+            .limits
+            .retry_delay_after(self.commits.failed_in_a_row);
         self.timers.arm(Timer::NextCommit, now + delay);
     }
 
     pub(super) fn commit_stays_in_doubt(&mut self) {
-        let Some(failure) = self.commits.commit.as_ref().and_then(Commit::doubt).cloned() else {
+        let Some(failure) = self
+            .commits
+            .commit
+            .as_ref()
+            .and_then(Commit::doubt)
+            .cloned()
+        else {
             return;
         };
         let checkpoints: Vec<_> = self.commits.covered.completes.into_iter().collect();
         for checkpoint in &checkpoints {
             self.count_failure(*checkpoint, &AbortReason::CommitFailed(failure.clone()));
         }
-        self.tell(Notice::InDoubt { checkpoints, failure });
+        self.tell(Notice::InDoubt {
+            checkpoints,
+            failure,
+        });
     }
 
     /// Applies the record whose commit is done. Returns the files that became tombstones.
     pub(super) fn apply_committed(&mut self) -> Vec<FileName> {
-        let commit = self.commits.commit.take().expect("a commit that is done was under way");
+        let commit = self
+            .commits
+            .commit
+            .take()
+            .expect("a commit that is done was under way");
         let name = commit.name();
         let record = commit.into_record();
-        let confirmed = self.confirmed.as_mut().expect("whoever commits has loaded the manifest");
-        match confirmed.manifest.apply(&record) {
-            Ok(applied) => applied.condemned,
-            Err(error) => panic!("{name} is committed and does not apply: {error}"),
+        let confirmed = self
+            .confirmed
+            .as_mut()
+            .expect("whoever commits has loaded the manifest");
+        if let Err(error) = confirmed.manifest.apply(&record) {
+            panic!("{name} is committed and does not apply: {error}");
         }
+        let condemned = record
+            .changes
+            .into_iter()
+            .filter_map(|change| match change {
+                Change::Condemn { files } => Some(files),
+                Change::Claim { .. }
+                | Change::Reserve { .. }
+                | Change::Describe { .. }
+                | Change::Deploy { .. }
+                | Change::End { .. }
+                | Change::Complete(_)
+                | Change::Subsume { .. }
+                | Change::Forget { .. }
+                | Change::Pin { .. }
+                | Change::Unpin { .. } => None,
+            });
+        condemned.flatten().collect()
     }
 
     /// `CURRENT` is known to hold this; what it names no more is obsolete.
     pub(super) fn moved_to(&mut self, now: Timestamp, current: Current, tag: Tag) {
         self.arm_renew(now);
-        let confirmed = self.confirmed.as_mut().expect("whoever commits has loaded the manifest");
-        if current.version == confirmed.manifest.version() {
+        let confirmed = self
+            .confirmed
+            .as_mut()
+            .expect("whoever commits has loaded the manifest");
+        if current.version() == confirmed.manifest.version() {
             let old = core::mem::replace(&mut confirmed.current, current);
             confirmed.tag = tag;
-            let still: BTreeSet<_> = confirmed.current.names().collect();
-            let gone: Vec<_> = old.names().filter(|name| !still.contains(name)).collect();
-            self.snapshot.obsolete(gone);
+            let still = confirmed.current.named();
+            self.snapshot
+                .obsolete(old.named().into_iter().filter(|name| !still.contains(name)));
             self.delete_manifest_objects();
             self.write_snapshot_if_due();
         } else if self.still_leads(&current) {
             self.follow(current, tag);
         } else {
-            self.deposed(current.epoch, Vec::new());
+            self.deposed(current.epoch(), Vec::new());
         }
     }
 
     fn settle(&mut self, now: Timestamp, covered: Covered, condemned: Vec<FileName>) {
         self.commits.renew = false;
         for intent in self.commits.pins.drain(..covered.pins).collect::<Vec<_>>() {
-            self.tell(Notice::Done { request: intent.request });
+            self.tell(Notice::Done {
+                request: intent.request,
+            });
         }
         for attempt in covered.ended {
             self.commits.ends.remove(&attempt);
@@ -452,6 +546,10 @@ impl Coordinator {
         }
         self.deletes.forgotten(&covered.forgotten);
         self.condemned(condemned);
+        if !self.manifest().released().is_empty() {
+            // There was no room for more tombstones, or an acknowledgement held them.
+            self.garbage.look();
+        }
         if let Some(snapshot) = covered.snapshot {
             self.snapshot.named(snapshot);
         }
@@ -471,27 +569,44 @@ impl Coordinator {
         begins: bool,
     ) -> Outcome {
         if self.phase != Phase::Leading {
-            self.tell(Notice::Refused { request, reason: RefusalReason::NotLeading });
+            self.tell(Notice::Refused {
+                request,
+                reason: RefusalReason::NotLeading,
+            });
             return Outcome::Ignored(Ignored::NotLeading);
         }
-        self.commits.pin(PinIntent { request, checkpoint, owner, begins });
+        self.commits.pin(PinIntent {
+            request,
+            checkpoint,
+            owner,
+            begins,
+        });
         Outcome::Accepted
     }
 
     /// Pins are judged by the manifest that the next commit builds on.
     fn refuse_impossible_pins(&mut self) {
-        let manifest = &self.confirmed.as_ref().expect("a leader has loaded").manifest;
+        let manifest = &self
+            .confirmed
+            .as_ref()
+            .expect("a leader has loaded")
+            .manifest;
         let pins_max = self.config.limits.pins_max;
-        let room = pins_max.saturating_sub(manifest.pins().count());
+        let room = pins_max.saturating_sub(manifest.pins().len());
         let crowded = self.commits.pins_wanted() > room;
         let mut refused = Vec::new();
         self.commits.pins.retain(|intent| {
+            let has_pin = manifest
+                .pins()
+                .contains(&(intent.checkpoint, intent.owner.clone()));
             let reason = if !manifest.is_retained(intent.checkpoint) {
                 let retained = manifest.retained().collect();
                 Some(RefusalReason::NoSuchCheckpoint(intent.checkpoint, retained))
+            } else if intent.begins && has_pin {
+                Some(RefusalReason::AlreadyPinned)
             } else if intent.begins && crowded {
                 Some(RefusalReason::TooManyPins)
-            } else if !intent.begins && !manifest.has_pin(intent.checkpoint, &intent.owner) {
+            } else if !intent.begins && !has_pin {
                 Some(RefusalReason::NoSuchPin)
             } else {
                 None

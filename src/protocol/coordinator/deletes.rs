@@ -7,8 +7,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::timers::Timer;
 use super::Coordinator;
+use super::timers::Timer;
 use crate::protocol::answer::{Answer, Failure};
 use crate::protocol::id::FileName;
 use crate::protocol::marks::guard;
@@ -83,7 +83,10 @@ impl Coordinator {
             let Some(file) = self.deletes.waiting.pop_first() else {
                 return;
             };
-            if guard!(DeletesOnlyTombstones, self.manifest().is_tombstone(file)) {
+            if guard!(
+                DeletesOnlyTombstones,
+                self.manifest().tombstones().contains(&file)
+            ) {
                 self.deletes.in_flight.insert(file);
                 self.store(StoreCall::DeleteFile { name: file });
             }
@@ -104,7 +107,8 @@ impl Coordinator {
                 self.deletes.refused.remove(&file);
                 self.deletes.confirmed.insert(file);
                 if !self.timers.is_armed(Timer::Forget) {
-                    self.timers.arm(Timer::Forget, now + self.config.limits.forget_delay);
+                    self.timers
+                        .arm(Timer::Forget, now + self.config.limits.forget_delay);
                 }
                 return Outcome::Accepted;
             }

@@ -44,7 +44,10 @@ impl Failures {
     /// A checkpoint completed.
     pub fn succeeded(&mut self, checkpoint: CheckpointId) {
         if checkpoint > self.last_success {
-            *self = Self { last_success: checkpoint, ..Self::default() };
+            *self = Self {
+                last_success: checkpoint,
+                ..Self::default()
+            };
         }
     }
 
@@ -59,12 +62,18 @@ impl Failures {
         if !counts(reason) || checkpoint <= self.last_success || !self.counted.insert(checkpoint) {
             return None;
         }
-        let first = self.first.get_or_insert_with(|| (checkpoint, reason.clone())).clone();
+        let first = self
+            .first
+            .get_or_insert_with(|| (checkpoint, reason.clone()))
+            .clone();
         let count = self.count();
         if count <= tolerable {
             return None;
         }
-        *self = Self { last_success: self.last_success, ..Self::default() };
+        *self = Self {
+            last_success: self.last_success,
+            ..Self::default()
+        };
         Some((count, first.0, first.1))
     }
 }
@@ -76,7 +85,10 @@ mod tests {
     use crate::protocol::id::SubtaskId;
 
     fn declined() -> AbortReason {
-        AbortReason::Declined(SubtaskId::default(), Failure::new(FailureKind::Other, "disk"))
+        AbortReason::Declined(
+            SubtaskId::default(),
+            Failure::new(FailureKind::Other, "disk"),
+        )
     }
 
     fn fail(failures: &mut Failures, id: u64, reason: &AbortReason) -> bool {
@@ -100,7 +112,11 @@ mod tests {
         let mut failures = Failures::default();
         assert!(!fail(&mut failures, 1, &declined()));
         assert!(!fail(&mut failures, 2, &declined()));
-        assert!(!fail(&mut failures, 3, &AbortReason::AttemptEnded(SubtaskId::default())));
+        assert!(!fail(
+            &mut failures,
+            3,
+            &AbortReason::AttemptEnded(SubtaskId::default())
+        ));
         let told = failures.failed(CheckpointId(4), &declined(), 2);
         assert_eq!(told, Some((3, CheckpointId(1), declined())));
         assert_eq!(failures.count(), 0);

@@ -6,8 +6,8 @@
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
 
-use super::timers::Timer;
 use super::Coordinator;
+use super::timers::Timer;
 use crate::protocol::answer::{Answer, Failure, FailureKind, Tag};
 use crate::protocol::id::ManifestName;
 use crate::protocol::manifest::{Change, Current, Record};
@@ -27,25 +27,39 @@ pub struct Follow {
 
 impl Coordinator {
     pub(super) fn follow(&mut self, current: Current, tag: Tag) {
-        assert!(current.epoch == self.epoch, "{} follows {}", self.epoch, current.epoch);
+        assert!(
+            current.epoch() == self.epoch,
+            "{} follows {}",
+            self.epoch,
+            current.epoch()
+        );
         let version = self.manifest().version();
-        let missing: VecDeque<_> =
-            current.tail.iter().copied().filter(|name| name.version > version).collect();
-        let wanted = current.version.0 - version.0;
-        if missing.len() as u64 != wanted {
+        let Some(missing) = current.records_after(version) else {
             let cause = "CURRENT moved on within this epoch by more than its tail shows";
             return self.broken(Failure::new(FailureKind::Corrupt, cause));
-        }
-        self.follow = Some(Follow { current, tag, missing, tries: 0 });
+        };
+        let missing: VecDeque<_> = missing.iter().copied().collect();
+        self.follow = Some(Follow {
+            current,
+            tag,
+            missing,
+            tries: 0,
+        });
         self.resume_follow();
     }
 
     pub(super) fn resume_follow(&mut self) {
-        let Some(name) = self.follow.as_ref().and_then(|follow| follow.missing.front()).copied()
+        let Some(name) = self
+            .follow
+            .as_ref()
+            .and_then(|follow| follow.missing.front())
+            .copied()
         else {
             return;
         };
-        self.store(StoreCall::Read { token: StoreToken::ReadManifest(name) });
+        self.store(StoreCall::Read {
+            token: StoreToken::ReadManifest(name),
+        });
     }
 
     pub(super) fn follow_answered(
@@ -57,7 +71,11 @@ impl Coordinator {
         let Some(follow) = &mut self.follow else {
             return Outcome::Ignored(Ignored::UnknownToken);
         };
-        let awaited = follow.missing.front().copied().map(StoreToken::ReadManifest);
+        let awaited = follow
+            .missing
+            .front()
+            .copied()
+            .map(StoreToken::ReadManifest);
         if awaited.as_ref() != Some(token) || self.timers.is_armed(Timer::Follow) {
             return Outcome::Ignored(Ignored::UnknownToken);
         }

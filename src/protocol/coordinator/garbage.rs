@@ -16,11 +16,13 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::attempts::{AttemptState, Staged};
 use super::Coordinator;
+use super::attempts::{AttemptState, Staged};
+use super::commits::Covered;
 use crate::protocol::id::{CheckpointId, FileName};
 use crate::protocol::manifest::Change;
 use crate::protocol::marks::{guard, sometimes};
+use crate::protocol::registry::FreedFiles;
 
 /// Files that may be garbage and are neither released nor staged by a live attempt.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -48,6 +50,11 @@ impl Candidates {
         self.look = true;
     }
 
+    /// A commit is built from all that can be condemned now; anything more needs a new reason.
+    pub(super) fn looked(&mut self) {
+        self.look = false;
+    }
+
     pub(super) fn looks(&self) -> bool {
         self.look
     }
@@ -59,60 +66,84 @@ impl Candidates {
 
 impl Coordinator {
     /// What the next commit condemns, and whether that is a reason to make one.
-    pub(super) fn garbage_changes(
-        &self,
-        completes: Option<CheckpointId>,
-        changes: &mut Vec<Change>,
-    ) -> bool {
+    pub(super) fn garbage_changes(&self, covered: &Covered, changes: &mut Vec<Change>) -> bool {
         let manifest = self.manifest();
-        let room = self.config.limits.tombstones_max.saturating_sub(manifest.tombstone_count());
-        let spared = self.spared(completes);
-        let released =
-            manifest.released().any(|(file, _)| spared.binary_search(&file).is_err());
-        if completes.is_some() || released {
-            let at_most = room as u64;
-            changes.push(Change::CondemnReleased { spared, at_most });
-        }
+        let completes = covered.completes;
         if !self.garbage.look && completes.is_none() {
-            return released && room > 0;
+            return false;
         }
-        // What the released ones take of the room is not known here; being exact about the limit
-        // matters less than being under it.
-        let left = room.saturating_sub(manifest.released_count());
-        let mut files: Vec<_> = self.staged_garbage(completes);
-        files.extend(self.garbage.orphans.iter().filter(|file| !self.is_named(**file, completes)));
+        let spared = self.spared(completes);
+        let mut files: BTreeSet<FileName> = manifest.released().keys().copied().collect();
+        files.extend(self.freed_by(covered, changes).into_keys());
+        files.retain(|file| guard!(ReturningIsSpared, !spared.contains(file)));
+        files.extend(self.staged_garbage(completes));
+        files.extend(
+            self.garbage
+                .orphans
+                .iter()
+                .filter(|file| !self.is_named(**file, completes)),
+        );
         files.extend(self.swept_garbage());
-        files.sort_unstable();
-        files.dedup();
-        files.truncate(left);
+        // Past the limit nothing more is condemned; released files wait, the rest is swept later.
+        let limit = self.config.limits.tombstones_max;
+        let room = limit.saturating_sub(manifest.tombstones().len());
+        let files: Vec<_> = files.into_iter().take(room).collect();
         let wanted = !files.is_empty();
         if wanted {
             changes.push(Change::Condemn { files });
         }
-        wanted || (released && room > 0)
+        wanted
+    }
+
+    /// What the completion and the dropped checkpoints of this commit leave to nobody.
+    fn freed_by(&self, covered: &Covered, changes: &[Change]) -> FreedFiles {
+        let completion = changes.iter().find_map(|change| match change {
+            Change::Complete(completion) => Some(completion),
+            Change::Claim { .. }
+            | Change::Reserve { .. }
+            | Change::Describe { .. }
+            | Change::Deploy { .. }
+            | Change::End { .. }
+            | Change::Subsume { .. }
+            | Change::Condemn { .. }
+            | Change::Forget { .. }
+            | Change::Pin { .. }
+            | Change::Unpin { .. } => None,
+        });
+        let dropping = covered.subsumed.iter().copied().collect();
+        self.manifest().would_free(completion, &dropping)
     }
 
     /// Released files that must not be condemned yet: an acknowledgement under way brings them
     /// back.
-    fn spared(&self, completes: Option<CheckpointId>) -> Vec<FileName> {
-        let pending = self.pending.iter().filter(|(id, _)| completes.is_none_or(|done| **id > done));
-        let under_way = pending
-            .map(|(_, pending)| pending)
-            .chain(self.committing.values().map(super::CommittingCheckpoint::pending));
-        let spared: BTreeSet<FileName> = under_way
+    fn spared(&self, completes: Option<CheckpointId>) -> BTreeSet<FileName> {
+        let pending = self
+            .pending
+            .iter()
+            .filter(|(id, _)| completes.is_none_or(|done| **id > done));
+        let under_way = pending.map(|(_, pending)| pending).chain(
+            self.committing
+                .values()
+                .map(super::CommittingCheckpoint::pending),
+        );
+        under_way
             .flat_map(|checkpoint| checkpoint.acknowledged.values())
             .flat_map(|part| part.returned.iter().copied())
-            .collect();
-        spared.into_iter().collect()
+            .collect()
     }
 
     /// Whether an acknowledgement of a checkpoint that stays under way names the file, or the
     /// checkpoint that is about to complete holds it.
     fn is_named(&self, file: FileName, completes: Option<CheckpointId>) -> bool {
-        let mut pending =
-            self.pending.iter().filter(|(id, _)| completes.is_none_or(|done| **id > done));
+        let mut pending = self
+            .pending
+            .iter()
+            .filter(|(id, _)| completes.is_none_or(|done| **id > done));
         let named = pending.any(|(_, pending)| pending.names(file))
-            || self.committing.values().any(|committing| committing.pending().names(file));
+            || self
+                .committing
+                .values()
+                .any(|committing| committing.pending().names(file));
         !guard!(NotNamedUnderWay, !named)
     }
 
@@ -156,7 +187,9 @@ impl Coordinator {
         }
         let known = self.manifest().registry().known_among(&self.garbage.swept);
         let swept = self.garbage.swept.iter().copied();
-        swept.filter(|file| !known.contains(file) && self.is_sweepable(*file)).collect()
+        swept
+            .filter(|file| !known.contains(file) && self.is_sweepable(*file))
+            .collect()
     }
 
     /// Whether nothing but the registry could account for a file that was listed.
@@ -165,9 +198,11 @@ impl Coordinator {
         let below_floor = self.attempts.get(&file.attempt).is_some_and(|state| {
             state.attached && file.number < state.floor && !state.is_staged(file)
         });
-        guard!(SweepsOnlyUnnamed, !manifest.is_named(file.attempt) || below_floor)
-            && !manifest.is_tombstone(file)
-            && !manifest.is_released(file)
+        guard!(
+            SweepsOnlyUnnamed,
+            !manifest.is_named(file.attempt) || below_floor
+        ) && !manifest.tombstones().contains(&file)
+            && !manifest.released().contains_key(&file)
             && !self.garbage.is_orphan(file)
             && !self.is_named(file, None)
     }
@@ -182,7 +217,6 @@ impl Coordinator {
             }
         }
         self.garbage.swept.clear();
-        self.garbage.look = !self.garbage.orphans.is_empty();
         self.deletes.add(files);
     }
 }

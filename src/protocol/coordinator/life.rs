@@ -16,9 +16,11 @@ use super::timers::Timer;
 use super::{Action, Confirmed, Coordinator, Phase};
 use crate::protocol::answer::{Answer, Failure, Tag};
 use crate::protocol::commit::CommitEnd;
-use crate::protocol::id::{AttemptId, CheckpointId, Epoch, ManifestName, Nonce, Version};
+use crate::protocol::id::{
+    AttemptId, CheckpointId, Epoch, ManifestName, Nonce, SubtaskId, Version,
+};
 use crate::protocol::limits::doubled;
-use crate::protocol::manifest::{Change, Current, LoadStep, Loader, Manifest};
+use crate::protocol::manifest::{Change, Current, Expected, LoadError, Loaded, Loader, Manifest};
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::message::{Lead, Message};
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -34,10 +36,17 @@ impl Coordinator {
     pub(super) fn load(&mut self, now: Timestamp) {
         self.phase = Phase::Loading;
         self.confirmed = None;
-        let mut loader = Loader::new(self.identity.job.clone(), self.config.limits.clone());
-        let step = loader.start();
-        self.loader = Some(loader);
-        self.load_stepped(now, step);
+        match &mut self.loader {
+            Some(loader) => loader.handle_timeout(now),
+            None => {
+                let expected = Expected {
+                    job: Some(self.identity.job.clone()),
+                    root: None,
+                };
+                self.loader = Some(Loader::new(expected, &self.config.limits));
+            }
+        }
+        self.load_on(now);
     }
 
     pub(super) fn load_answered(
@@ -49,34 +58,65 @@ impl Coordinator {
         let Some(loader) = &mut self.loader else {
             return Outcome::Ignored(Ignored::UnknownToken);
         };
-        if !loader.expects(token) {
-            return Outcome::Ignored(Ignored::UnknownToken);
-        }
-        let step = loader.handle_answer(answer);
-        self.load_stepped(now, step);
-        Outcome::Accepted
+        let outcome = loader.handle_answer(now, token, answer);
+        self.load_on(now);
+        outcome
     }
 
-    fn load_stepped(&mut self, now: Timestamp, step: LoadStep) {
-        match step {
-            LoadStep::Call(call) => self.store(call),
-            LoadStep::Wait(_) => {
-                self.loader = None;
-                self.load_again(now);
+    /// Passes on what the loader wants, and takes its result once it is there.
+    fn load_on(&mut self, now: Timestamp) {
+        let Some(loader) = &mut self.loader else {
+            return;
+        };
+        while let Some(call) = loader.poll_action() {
+            self.actions.push_back(Action::Store(call));
+        }
+        let Some(result) = loader.take_result() else {
+            match loader.poll_timeout() {
+                Some(at) => self.timers.arm(Timer::Load, at),
+                None => self.timers.disarm(Timer::Load),
             }
-            LoadStep::NoRoot => {
-                self.loader = None;
-                self.create();
-            }
-            LoadStep::Loaded(loaded) => {
-                self.loader = None;
+            return;
+        };
+        self.loader = None;
+        self.timers.disarm(Timer::Load);
+        match result {
+            Ok(Loaded::NoRoot) => self.create(),
+            Ok(Loaded::Manifest {
+                manifest,
+                current,
+                tag,
+                warnings,
+            }) => {
+                for warning in warnings {
+                    self.tell(Notice::Warned { warning });
+                }
                 self.load_tries = 0;
-                self.loaded(now, loaded.manifest, loaded.current, loaded.tag);
+                self.loaded(now, manifest, current, tag);
             }
-            LoadStep::Failed(error) => {
-                self.loader = None;
-                self.fail(CoordinatorError::Load(error));
-            }
+            Err(error) => self.load_failed(now, error),
+        }
+    }
+
+    /// What may pass by itself is waited for; anything else needs a person.
+    fn load_failed(&mut self, now: Timestamp, error: LoadError) {
+        let may_pass = match &error {
+            LoadError::Unreadable { failure, .. } => failure.kind.is_retryable(),
+            LoadError::Overtaken(_) => true,
+            LoadError::CurrentMissing(_)
+            | LoadError::ForeignRoot { .. }
+            | LoadError::Damaged { .. }
+            | LoadError::NewerFormat { .. }
+            | LoadError::Missing(_)
+            | LoadError::Misplaced { .. }
+            | LoadError::Inconsistent { .. }
+            | LoadError::Contradiction { .. } => false,
+        };
+        if may_pass {
+            self.tell(Notice::StoreTrouble { error });
+            self.load_again(now);
+        } else {
+            self.fail(CoordinatorError::Load(error));
         }
     }
 
@@ -89,8 +129,10 @@ impl Coordinator {
 
     fn create(&mut self) {
         self.phase = Phase::Creating;
-        let current = Current::initial(self.identity.new_root, self.identity.job.clone());
-        self.store(StoreCall::Create { body: current.encode() });
+        let current = Current::genesis(self.identity.new_root, self.identity.job.clone());
+        self.store(StoreCall::Create {
+            body: current.encode(),
+        });
     }
 
     pub(super) fn created(&mut self, now: Timestamp, answer: Answer<StorePayload>) -> Outcome {
@@ -99,8 +141,8 @@ impl Coordinator {
         }
         match answer {
             Answer::Done(StorePayload::Swapped(tag)) => {
-                let current = Current::initial(self.identity.new_root, self.identity.job.clone());
-                let manifest = Manifest::new(current.root, current.job.clone());
+                let current = Current::genesis(self.identity.new_root, self.identity.job.clone());
+                let manifest = Manifest::genesis(current.root(), current.job().to_string());
                 self.loaded(now, manifest, current, tag);
             }
             // Somebody was quicker, or it may be there: reading tells.
@@ -126,7 +168,11 @@ impl Coordinator {
 
     fn loaded(&mut self, now: Timestamp, manifest: Manifest, current: Current, tag: Tag) {
         let claims = manifest.claims_since_completion();
-        self.confirmed = Some(Confirmed { manifest, current, tag });
+        self.confirmed = Some(Confirmed {
+            manifest,
+            current,
+            tag,
+        });
         self.phase = Phase::Waiting;
         let delay = self.claim_delay(claims);
         if delay.is_zero() {
@@ -152,7 +198,9 @@ impl Coordinator {
         let manifest = self.manifest();
         let limits = &self.config.limits;
         let changes = vec![
-            Change::Claim { epoch: manifest.epoch().next() },
+            Change::Claim {
+                epoch: manifest.epoch().next(),
+            },
             Change::Reserve {
                 checkpoints_below: CheckpointId(
                     manifest.next_checkpoint().0 + limits.checkpoint_id_block,
@@ -181,11 +229,14 @@ impl Coordinator {
         let first_checkpoint = self.manifest().next_checkpoint();
         let first_attempt = self.manifest().next_attempt();
         self.apply_committed();
+        self.epoch = self.manifest().epoch();
         let manifest = self.manifest();
-        self.epoch = manifest.epoch();
-        let named: Vec<_> =
-            manifest.attempts().map(|(subtask, attempt)| (attempt, subtask)).collect();
-        let tombstones: Vec<_> = manifest.tombstones().collect();
+        let named: Vec<(AttemptId, SubtaskId)> = manifest
+            .attempts()
+            .iter()
+            .map(|(subtask, attempt)| (*attempt, *subtask))
+            .collect();
+        let tombstones: Vec<_> = manifest.tombstones().iter().copied().collect();
         // A new leader's ids are above all that an older one can have used.
         self.next_checkpoint = first_checkpoint;
         self.next_attempt = first_attempt;
@@ -195,11 +246,14 @@ impl Coordinator {
             .map(|(attempt, subtask)| (*attempt, AttemptState::inherited(*subtask)))
             .collect();
         self.deletes.add(tombstones);
+        // What an earlier leader released and did not come to condemn.
+        self.garbage.look();
         self.tell(Notice::Leading { epoch: self.epoch });
         self.tell_of_leadership(now);
         self.arm_periodic(now);
         self.arm_renew(now);
-        self.timers.arm(Timer::Sweep, now + self.config.limits.sweep_pause);
+        self.timers
+            .arm(Timer::Sweep, now + self.config.limits.sweep_pause);
         self.moved_to(now, current, tag);
     }
 
@@ -214,7 +268,12 @@ impl Coordinator {
                 continue;
             }
             missing = true;
-            let lead = Lead { epoch: self.epoch, attempt: *attempt, root, version };
+            let lead = Lead {
+                epoch: self.epoch,
+                attempt: *attempt,
+                root,
+                version,
+            };
             self.actions.push_back(Action::Send {
                 to: *attempt,
                 subtask: state.subtask,
@@ -222,7 +281,8 @@ impl Coordinator {
             });
         }
         if missing {
-            self.timers.arm(Timer::Lead, now + self.config.limits.retry_delay_max);
+            self.timers
+                .arm(Timer::Lead, now + self.config.limits.retry_delay_max);
         }
     }
 
@@ -239,7 +299,7 @@ impl Coordinator {
 
     /// Whether what `CURRENT` shows still leaves this coordinator in the lead.
     pub(super) fn still_leads(&self, current: &Current) -> bool {
-        guard!(DeposedByHigherEpoch, current.epoch <= self.epoch)
+        guard!(DeposedByHigherEpoch, current.epoch() <= self.epoch)
     }
 
     pub(super) fn close(&mut self, now: Timestamp) -> Outcome {
@@ -295,10 +355,17 @@ impl Coordinator {
         };
         self.refuse_queued(&refusal);
         self.commits.refuse_requests(&mut self.actions);
-        let under_way: Vec<_> =
-            self.pending.keys().chain(self.committing.keys()).copied().collect();
+        let under_way: Vec<_> = self
+            .pending
+            .keys()
+            .chain(self.committing.keys())
+            .copied()
+            .collect();
         for checkpoint in under_way {
-            self.tell(Notice::Aborted { checkpoint, reason: reason.clone() });
+            self.tell(Notice::Aborted {
+                checkpoint,
+                reason: reason.clone(),
+            });
         }
         self.pending.clear();
         self.committing.clear();
@@ -332,16 +399,26 @@ impl Coordinator {
         if self.names_drawn.0 != at {
             self.names_drawn = (at, 0);
         }
-        assert!(self.names_drawn.1 < SNAPSHOT_BIT, "too many names drawn at {version}");
+        assert!(
+            self.names_drawn.1 < SNAPSHOT_BIT,
+            "too many names drawn at {version}"
+        );
         let count = self.names_drawn.1 | if snapshot { SNAPSHOT_BIT } else { 0 };
         self.names_drawn.1 += 1;
         let nonce = (self.identity.life.0 & !COUNT_MASK) | u64::from(count);
-        ManifestName { version, epoch, nonce: Nonce(nonce) }
+        ManifestName {
+            version,
+            epoch,
+            nonce: Nonce(nonce),
+        }
     }
 
     pub(super) fn load_reason(&self) -> alloc::string::String {
         match &self.loader {
-            Some(loader) => loader.waits_for().to_string(),
+            Some(loader) => {
+                let waited_for: Vec<_> = loader.waiting_for().collect();
+                alloc::format!("{waited_for:?}")
+            }
             None => "the manifest is to be read again after trouble".to_string(),
         }
     }

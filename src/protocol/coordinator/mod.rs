@@ -197,21 +197,33 @@ impl Coordinator {
         let outcome = match event {
             Event::IoCompleted { token, answer } => self.io_completed(now, &token, answer),
             Event::Received(message) => self.received(now, message),
-            Event::Deploy { request, operators, subtasks, from } => {
-                self.deploy(request, operators, subtasks, from)
-            }
+            Event::Deploy {
+                request,
+                operators,
+                subtasks,
+                from,
+            } => self.deploy(request, operators, subtasks, from),
             Event::Running { attempt } => self.running(attempt),
-            Event::AttemptEnded { attempt, failure: _ } => self.attempt_ended(now, attempt),
-            Event::Trigger { request, kind, now_or_never } => {
-                self.trigger_requested(now, request, kind, now_or_never)
-            }
+            Event::AttemptEnded {
+                attempt,
+                failure: _,
+            } => self.attempt_ended(now, attempt),
+            Event::Trigger {
+                request,
+                kind,
+                now_or_never,
+            } => self.trigger_requested(now, request, kind, now_or_never),
             Event::Cancel { request } => self.cancel(now, request),
-            Event::Pin { request, checkpoint, owner } => {
-                self.pin_requested(request, checkpoint, owner, true)
-            }
-            Event::Unpin { request, checkpoint, owner } => {
-                self.pin_requested(request, checkpoint, owner, false)
-            }
+            Event::Pin {
+                request,
+                checkpoint,
+                owner,
+            } => self.pin_requested(request, checkpoint, owner, true),
+            Event::Unpin {
+                request,
+                checkpoint,
+                owner,
+            } => self.pin_requested(request, checkpoint, owner, false),
             Event::Close => self.close(now),
         };
         self.go_on(now);
@@ -345,6 +357,10 @@ impl Coordinator {
     }
 
     fn manifest(&self) -> &Manifest {
-        &self.confirmed.as_ref().expect("whoever leads has loaded the manifest").manifest
+        &self
+            .confirmed
+            .as_ref()
+            .expect("whoever leads has loaded the manifest")
+            .manifest
     }
 }

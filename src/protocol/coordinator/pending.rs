@@ -67,7 +67,10 @@ impl Delta {
     /// Its names alone.
     #[must_use]
     pub fn names(&self) -> DeltaNames {
-        DeltaNames { added: self.added.keys().copied().collect(), removed: self.removed.clone() }
+        DeltaNames {
+            added: self.added.keys().copied().collect(),
+            removed: self.removed.clone(),
+        }
     }
 }
 
@@ -107,7 +110,10 @@ impl PendingCheckpoint {
 
     /// The subtasks it waits for.
     pub fn waiting(&self) -> impl Iterator<Item = SubtaskId> + '_ {
-        self.plan.keys().copied().filter(|subtask| !self.acknowledged.contains_key(subtask))
+        self.plan
+            .keys()
+            .copied()
+            .filter(|subtask| !self.acknowledged.contains_key(subtask))
     }
 
     /// Whether every acknowledgement is in.
@@ -119,7 +125,9 @@ impl PendingCheckpoint {
     /// Whether any acknowledgement in it names this file as added.
     #[must_use]
     pub fn names(&self, file: FileName) -> bool {
-        self.acknowledged.values().any(|taken| taken.delta.added.contains_key(&file))
+        self.acknowledged
+            .values()
+            .any(|taken| taken.delta.added.contains_key(&file))
     }
 
     /// The last acknowledgement is in: from here on nothing but `CURRENT` ends it.
@@ -128,7 +136,10 @@ impl PendingCheckpoint {
     /// When an acknowledgement is missing.
     #[must_use]
     pub fn commit(self) -> CommittingCheckpoint {
-        assert!(self.is_acknowledged(), "a checkpoint commits before it is acknowledged");
+        assert!(
+            self.is_acknowledged(),
+            "a checkpoint commits before it is acknowledged"
+        );
         CommittingCheckpoint { pending: self }
     }
 }
@@ -153,28 +164,43 @@ impl CommittingCheckpoint {
 
     /// The change that completes it.
     #[must_use]
-    pub fn completion(
-        &self,
-        checkpoint: CheckpointId,
-        parent: Option<CheckpointId>,
-    ) -> Completion {
+    pub fn completion(&self, checkpoint: CheckpointId, parent: Option<CheckpointId>) -> Completion {
         let taken = &self.pending.acknowledged;
-        let cut_at = taken.values().map(|part| part.cut_at).min().unwrap_or_default();
-        let subtasks = taken.iter().map(|(subtask, part)| subtask_delta(*subtask, part)).collect();
-        Completion { checkpoint, parent, cut_at, subtasks }
+        let cut_at = taken
+            .values()
+            .map(|part| part.cut_at)
+            .min()
+            .unwrap_or_default();
+        let subtasks = taken
+            .iter()
+            .map(|(subtask, part)| subtask_delta(*subtask, part))
+            .collect();
+        Completion {
+            checkpoint,
+            parent,
+            cut_at,
+            subtasks,
+        }
     }
 
     /// The names of its deltas, subtask by subtask.
     #[must_use]
     pub fn delta_names(&self) -> BTreeMap<SubtaskId, DeltaNames> {
         let taken = &self.pending.acknowledged;
-        taken.iter().map(|(subtask, part)| (*subtask, part.delta.names())).collect()
+        taken
+            .iter()
+            .map(|(subtask, part)| (*subtask, part.delta.names()))
+            .collect()
     }
 }
 
 fn subtask_delta(subtask: SubtaskId, part: &Acknowledged) -> SubtaskDelta {
-    let (returned, born) =
-        part.delta.added.values().cloned().partition(|file| part.returned.contains(&file.name));
+    let (returned, born) = part
+        .delta
+        .added
+        .values()
+        .cloned()
+        .partition(|file| part.returned.contains(&file.name));
     SubtaskDelta {
         subtask,
         born,
@@ -192,7 +218,10 @@ mod tests {
     use crate::protocol::id::LocalName;
 
     fn name(number: u64) -> FileName {
-        FileName { attempt: AttemptId(1), number }
+        FileName {
+            attempt: AttemptId(1),
+            number,
+        }
     }
 
     fn delta(added: &[u64], removed: &[u64]) -> Delta {
@@ -200,10 +229,16 @@ mod tests {
             name: name(number),
             local: LocalName::new("x").expect("a plain name"),
             kind: FileKind::State,
-            digest: Digest { size_bytes: 1, checksum: Checksum(number) },
+            digest: Digest {
+                size_bytes: 1,
+                checksum: Checksum(number),
+            },
         };
         Delta {
-            added: added.iter().map(|number| (name(*number), file(*number))).collect(),
+            added: added
+                .iter()
+                .map(|number| (name(*number), file(*number)))
+                .collect(),
             removed: removed.iter().map(|number| name(*number)).collect(),
         }
     }

@@ -27,7 +27,9 @@ impl Queue {
         request: Option<RequestId>,
         capacity: usize,
     ) -> Option<Option<RequestId>> {
-        let place = self.waiting.partition_point(|(waiting, _)| *waiting <= kind);
+        let place = self
+            .waiting
+            .partition_point(|(waiting, _)| *waiting <= kind);
         self.waiting.insert(place, (kind, request));
         if self.waiting.len() <= capacity {
             return None;
@@ -50,7 +52,9 @@ impl Queue {
     /// Whether the interval's request already waits.
     #[must_use]
     pub fn has_periodic(&self) -> bool {
-        self.waiting.iter().any(|(kind, _)| *kind == TriggerKind::Periodic)
+        self.waiting
+            .iter()
+            .any(|(kind, _)| *kind == TriggerKind::Periodic)
     }
 
     /// Takes the first in line.
@@ -61,7 +65,8 @@ impl Queue {
     /// Takes a request out; false if it does not wait.
     pub fn remove(&mut self, request: RequestId) -> bool {
         let before = self.waiting.len();
-        self.waiting.retain(|(_, waiting)| *waiting != Some(request));
+        self.waiting
+            .retain(|(_, waiting)| *waiting != Some(request));
         self.waiting.len() < before
     }
 }
@@ -126,8 +131,12 @@ pub fn pause(config: &CoordinatorConfig, consecutive_failures: u32) -> Duration 
 mod tests {
     use super::*;
 
-    const READY: Situation =
-        Situation { under_way: 0, pause_over: true, all_running: true, id_at_hand: true };
+    const READY: Situation = Situation {
+        under_way: 0,
+        pause_over: true,
+        all_running: true,
+        id_at_hand: true,
+    };
 
     #[test]
     fn savepoints_come_before_checkpoints_and_users_before_timers() {
@@ -157,22 +166,37 @@ mod tests {
             assert_eq!(queue.insert(TriggerKind::Manual, id(number), 10), None);
         }
         assert_eq!(queue.insert(TriggerKind::Manual, id(10), 10), Some(id(10)));
-        assert_eq!(queue.insert(TriggerKind::Savepoint, id(11), 10), Some(id(9)));
+        assert_eq!(
+            queue.insert(TriggerKind::Savepoint, id(11), 10),
+            Some(id(9))
+        );
         assert_eq!(queue.len(), 10);
     }
 
     #[test]
     fn a_manual_request_never_waits_for_the_pause() {
         let config = CoordinatorConfig::default();
-        let pausing = Situation { pause_over: false, ..READY };
-        assert_eq!(decide(&config, TriggerKind::Manual, pausing), Decision::Start);
-        assert_eq!(decide(&config, TriggerKind::Periodic, pausing), Decision::DropForPause);
+        let pausing = Situation {
+            pause_over: false,
+            ..READY
+        };
+        assert_eq!(
+            decide(&config, TriggerKind::Manual, pausing),
+            Decision::Start
+        );
+        assert_eq!(
+            decide(&config, TriggerKind::Periodic, pausing),
+            Decision::DropForPause
+        );
     }
 
     #[test]
     fn nothing_starts_beyond_max_concurrent() {
         for max_concurrent in [1, 2, 5] {
-            let config = CoordinatorConfig { max_concurrent, ..CoordinatorConfig::default() };
+            let config = CoordinatorConfig {
+                max_concurrent,
+                ..CoordinatorConfig::default()
+            };
             for under_way in 0..=max_concurrent {
                 let situation = Situation { under_way, ..READY };
                 let expected = if under_way < max_concurrent {
@@ -192,8 +216,9 @@ mod tests {
             min_pause_max: Duration::from_secs(5),
             ..CoordinatorConfig::default()
         };
-        let pauses: alloc::vec::Vec<_> =
-            (0..5).map(|failures| pause(&config, failures).as_secs()).collect();
+        let pauses: alloc::vec::Vec<_> = (0..5)
+            .map(|failures| pause(&config, failures).as_secs())
+            .collect();
         assert_eq!(pauses, [1, 2, 4, 5, 5]);
     }
 }

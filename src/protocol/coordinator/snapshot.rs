@@ -11,10 +11,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::timers::Timer;
 use super::Coordinator;
+use super::timers::Timer;
 use crate::protocol::answer::Answer;
-use crate::protocol::id::{ManifestName, Version};
+use crate::protocol::id::ManifestName;
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{StoreCall, StorePayload, StoreToken};
@@ -56,9 +56,9 @@ impl Snapshots {
         })
     }
 
-    /// A snapshot that was read back and may be named, with the version it describes.
-    pub(super) fn ready(&self) -> Option<(ManifestName, Version)> {
-        self.ready.map(|name| (name, name.version))
+    /// A snapshot that was read back and may be named.
+    pub(super) fn ready(&self) -> Option<ManifestName> {
+        self.ready
     }
 
     pub(super) fn named(&mut self, name: ManifestName) {
@@ -85,9 +85,12 @@ impl Coordinator {
         let busy = self.snapshot.writing.is_some()
             || self.snapshot.ready.is_some()
             || self.timers.is_armed(Timer::Snapshot);
-        let current = &self.confirmed.as_ref().expect("a leader has loaded").current;
-        let since = current.snapshots.last().map_or(0, |(_, version)| version.0);
-        let records = current.version.0 - since;
+        let current = &self
+            .confirmed
+            .as_ref()
+            .expect("a leader has loaded")
+            .current;
+        let records = current.records_since_snapshot();
         if busy || !self.leads() || records < self.config.limits.tail_records_max as u64 {
             return;
         }
@@ -95,7 +98,12 @@ impl Coordinator {
         let body = self.manifest().encode_snapshot();
         let epoch = self.epoch;
         let name = self.draw_name(version, epoch, true);
-        self.snapshot.writing = Some(Writing { name, body, step: Step::Putting, tries: 0 });
+        self.snapshot.writing = Some(Writing {
+            name,
+            body,
+            step: Step::Putting,
+            tries: 0,
+        });
         self.resume_snapshot();
     }
 
@@ -104,8 +112,13 @@ impl Coordinator {
             return self.write_snapshot_if_due();
         };
         let call = match writing.step {
-            Step::Putting => StoreCall::Put { name: writing.name, body: writing.body.clone() },
-            Step::Checking => StoreCall::Read { token: StoreToken::ReadManifest(writing.name) },
+            Step::Putting => StoreCall::Put {
+                name: writing.name,
+                body: writing.body.clone(),
+            },
+            Step::Checking => StoreCall::Read {
+                token: StoreToken::ReadManifest(writing.name),
+            },
         };
         self.store(call);
     }
@@ -118,7 +131,11 @@ impl Coordinator {
         if self.timers.is_armed(Timer::Snapshot) {
             return Outcome::Ignored(Ignored::UnknownToken);
         }
-        let writing = self.snapshot.writing.as_mut().expect("an answer is expected by a snapshot");
+        let writing = self
+            .snapshot
+            .writing
+            .as_mut()
+            .expect("an answer is expected by a snapshot");
         match (writing.step, answer) {
             (Step::Putting, Answer::Done(_) | Answer::Refused) => {
                 writing.step = Step::Checking;
@@ -155,7 +172,10 @@ impl Coordinator {
         self.snapshot.obsolete([name]);
         self.delete_manifest_objects();
         self.snapshot.failed_in_a_row = self.snapshot.failed_in_a_row.saturating_add(1);
-        let delay = self.config.limits.retry_delay_after(self.snapshot.failed_in_a_row);
+        let delay = self
+            .config
+            .limits
+            .retry_delay_after(self.snapshot.failed_in_a_row);
         self.timers.arm(Timer::Snapshot, now + delay);
     }
 

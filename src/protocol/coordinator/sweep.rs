@@ -29,7 +29,11 @@ pub struct Sweep {
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self { listing: Listing::Shared, after: None, in_flight: false }
+        Self {
+            listing: Listing::Shared,
+            after: None,
+            in_flight: false,
+        }
     }
 }
 
@@ -39,7 +43,11 @@ impl Coordinator {
             self.sweep.in_flight = true;
             let (listing, after) = (self.sweep.listing, self.sweep.after.clone());
             let limit = self.config.limits.list_page_max;
-            self.store(StoreCall::List { listing, after, limit });
+            self.store(StoreCall::List {
+                listing,
+                after,
+                limit,
+            });
         }
     }
 
@@ -100,8 +108,11 @@ impl Coordinator {
     }
 
     fn sweep_files(&mut self, listed: &BTreeSet<FileName>) {
-        let candidates: BTreeSet<FileName> =
-            listed.iter().copied().filter(|file| self.is_sweepable(*file)).collect();
+        let candidates: BTreeSet<FileName> = listed
+            .iter()
+            .copied()
+            .filter(|file| self.is_sweepable(*file))
+            .collect();
         if candidates.is_empty() {
             return;
         }
@@ -116,7 +127,7 @@ impl Coordinator {
     /// a claim.
     fn sweep_manifest_objects(&mut self, listed: &[ManifestName]) {
         let confirmed = self.confirmed.as_ref().expect("a leader has loaded");
-        let named: BTreeSet<_> = confirmed.current.names().collect();
+        let named = confirmed.current.named();
         let obsolete: Vec<_> = listed
             .iter()
             .copied()

@@ -3,8 +3,8 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::action::{AbortReason, Action, Notice, RefusalReason};
 use super::acknowledge::Overtaken;
+use super::action::{AbortReason, Action, Notice, RefusalReason};
 use super::event::TriggerKind;
 use super::pending::PendingCheckpoint;
 use super::queue::{self, Decision, Situation};
@@ -129,24 +129,42 @@ impl Coordinator {
     fn start_checkpoint(&mut self, now: Timestamp, request: Option<RequestId>) {
         let checkpoint = self.next_checkpoint;
         self.next_checkpoint = checkpoint.next();
-        let base = self.manifest().trigger_base();
-        let plan: BTreeMap<SubtaskId, AttemptId> = self.manifest().attempts().collect();
-        let pending =
-            PendingCheckpoint { request, base, plan: plan.clone(), acknowledged: BTreeMap::new() };
+        let base = self.manifest().continues_newest();
+        let plan: BTreeMap<SubtaskId, AttemptId> = self.manifest().attempts().clone();
+        let pending = PendingCheckpoint {
+            request,
+            base,
+            plan: plan.clone(),
+            acknowledged: BTreeMap::new(),
+        };
         sometimes!(TwoPending, !self.pending.is_empty());
         // Registered before anybody hears of it (FLINK-6404).
         self.pending.insert(checkpoint, pending);
-        self.timers.arm(Timer::Expire(checkpoint), now + self.config.timeout);
-        self.tell(Notice::Triggered { request, checkpoint });
+        self.timers
+            .arm(Timer::Expire(checkpoint), now + self.config.timeout);
+        self.tell(Notice::Triggered {
+            request,
+            checkpoint,
+        });
         for (subtask, attempt) in plan {
             let settled = self.attempts[&attempt].settled();
-            let trigger = Trigger { epoch: self.epoch, attempt, checkpoint, base, settled };
+            let trigger = Trigger {
+                epoch: self.epoch,
+                attempt,
+                checkpoint,
+                base,
+                settled,
+            };
             self.send(attempt, subtask, Message::Trigger(trigger));
         }
     }
 
     pub(super) fn send(&mut self, to: AttemptId, subtask: SubtaskId, message: Message) {
-        self.actions.push_back(Action::Send { to, subtask, message });
+        self.actions.push_back(Action::Send {
+            to,
+            subtask,
+            message,
+        });
     }
 
     pub(super) fn cancel(&mut self, now: Timestamp, request: RequestId) -> Outcome {
@@ -154,7 +172,10 @@ impl Coordinator {
             self.refuse(request, RefusalReason::Cancelled);
             return Outcome::Accepted;
         }
-        let found = self.pending.iter().find(|(_, pending)| pending.request == Some(request));
+        let found = self
+            .pending
+            .iter()
+            .find(|(_, pending)| pending.request == Some(request));
         match found.map(|(checkpoint, _)| *checkpoint) {
             Some(checkpoint) => {
                 self.abort(now, checkpoint, AbortReason::Cancelled);
@@ -181,10 +202,17 @@ impl Coordinator {
         checkpoint: CheckpointId,
         reason: AbortReason,
     ) {
-        let failed = self.committing.remove(&checkpoint).expect("what failed was committing");
+        let failed = self
+            .committing
+            .remove(&checkpoint)
+            .expect("what failed was committing");
         self.notify(failed.pending().plan.clone(), checkpoint, Fate::Aborted);
         self.ended_without(now, checkpoint, reason);
-        let older: Vec<_> = self.pending.range(..checkpoint).map(|(older, _)| *older).collect();
+        let older: Vec<_> = self
+            .pending
+            .range(..checkpoint)
+            .map(|(older, _)| *older)
+            .collect();
         for older in older {
             self.commit_if_acknowledged(older);
         }
@@ -217,7 +245,11 @@ impl Coordinator {
         let tolerable = self.config.tolerable_failures;
         if let Some((failures, first, reason)) = self.failures.failed(checkpoint, reason, tolerable)
         {
-            self.tell(Notice::TooManyFailures { failures, checkpoint: Some(first), first: reason });
+            self.tell(Notice::TooManyFailures {
+                failures,
+                checkpoint: Some(first),
+                first: reason,
+            });
         }
     }
 
@@ -231,7 +263,13 @@ impl Coordinator {
         let newest_completed = self.manifest().restore_point();
         for (subtask, attempt) in plan {
             let epoch = self.epoch;
-            let notify = Notify { epoch, attempt, checkpoint, fate, newest_completed };
+            let notify = Notify {
+                epoch,
+                attempt,
+                checkpoint,
+                fate,
+                newest_completed,
+            };
             self.send(attempt, subtask, Message::Notify(notify));
         }
     }
@@ -244,13 +282,20 @@ impl Coordinator {
         checkpoint: CheckpointId,
         subsumed: &[CheckpointId],
     ) {
-        let committed = self.committing.remove(&checkpoint).expect("what committed was committing");
+        let committed = self
+            .committing
+            .remove(&checkpoint)
+            .expect("what committed was committing");
         let plan = committed.pending().plan.clone();
         self.unstage(&committed);
         self.rebase_all(now, checkpoint, &committed);
         self.failures.succeeded(checkpoint);
         self.ended(now, checkpoint);
-        let older: Vec<_> = self.pending.range(..checkpoint).map(|(older, _)| *older).collect();
+        let older: Vec<_> = self
+            .pending
+            .range(..checkpoint)
+            .map(|(older, _)| *older)
+            .collect();
         for older in older {
             sometimes!(CompletedOutOfOrder);
             self.abort(now, older, AbortReason::Subsumed);
@@ -258,7 +303,9 @@ impl Coordinator {
         self.tell(Notice::Completed { checkpoint });
         self.notify(plan.clone(), checkpoint, Fate::Completed);
         for subsumed in subsumed {
-            self.tell(Notice::Subsumed { checkpoint: *subsumed });
+            self.tell(Notice::Subsumed {
+                checkpoint: *subsumed,
+            });
             self.notify(plan.clone(), *subsumed, Fate::Subsumed);
         }
     }

@@ -86,13 +86,22 @@ impl fmt::Display for Waiting {
             Self::Load(what) => write!(f, "the coordinator waits for {what}"),
             Self::Create => f.write_str("the coordinator waits for CURRENT to be created"),
             Self::ClaimDelay => f.write_str("the coordinator waits before it claims"),
-            Self::Commit { step, checkpoints, doubt } => {
+            Self::Commit {
+                step,
+                checkpoints,
+                doubt,
+            } => {
                 write!(f, "{checkpoints:?} wait for {step}")?;
-                doubt.as_ref().map_or(Ok(()), |doubt| write!(f, "; in doubt: {doubt}"))
+                doubt
+                    .as_ref()
+                    .map_or(Ok(()), |doubt| write!(f, "; in doubt: {doubt}"))
             }
             Self::CommitPause => f.write_str("the next commit waits after one that failed"),
             Self::Follow => f.write_str("records of guests are being read"),
-            Self::Acknowledgements { checkpoint, subtasks } => {
+            Self::Acknowledgements {
+                checkpoint,
+                subtasks,
+            } => {
                 write!(f, "{checkpoint} waits for {subtasks:?}")
             }
             Self::Attempts(attempts) => write!(f, "triggers wait for {attempts:?} to run"),
@@ -124,7 +133,7 @@ impl Coordinator {
 
     fn cleaner_is_idle(&self) -> bool {
         let released = self.confirmed.as_ref().is_some_and(|confirmed| {
-            confirmed.manifest.released_count() + confirmed.manifest.tombstone_count() > 0
+            !confirmed.manifest.released().is_empty() || !confirmed.manifest.tombstones().is_empty()
         });
         !released && self.deletes.is_idle() && self.snapshot.is_idle() && !self.garbage.looks()
     }
@@ -154,7 +163,10 @@ impl Coordinator {
         }
         if let Some((checkpoint, pending)) = self.pending.first_key_value() {
             let subtasks = pending.waiting().collect();
-            return Some(Waiting::Acknowledgements { checkpoint: *checkpoint, subtasks });
+            return Some(Waiting::Acknowledgements {
+                checkpoint: *checkpoint,
+                subtasks,
+            });
         }
         let idle: Vec<_> = self
             .attempts
@@ -170,7 +182,9 @@ impl Coordinator {
         }
         self.deletes.refused().map(|(file, tries, failure)| {
             let said = failure.map_or_else(|| "refused".to_string(), ToString::to_string);
-            Waiting::Delete(alloc::format!("{file} is not deleted after {tries} tries: {said}"))
+            Waiting::Delete(alloc::format!(
+                "{file} is not deleted after {tries} tries: {said}"
+            ))
         })
     }
 }

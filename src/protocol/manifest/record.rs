@@ -67,15 +67,6 @@ pub enum Change {
         /// The files, in order.
         files: Vec<FileName>,
     },
-    /// Files that no retained checkpoint holds any more are condemned: all that this record or an
-    /// earlier one released, in the order of their names, but for those listed, and at most so many.
-    /// Which they are follows from the manifest, so a record need not name them.
-    CondemnReleased {
-        /// Released files that an acknowledgement under way brings back, in order.
-        spared: Vec<FileName>,
-        /// The most to condemn.
-        at_most: u64,
-    },
     /// Tombstones whose deletion is confirmed are forgotten.
     Forget {
         /// The files, in order.
