@@ -4,6 +4,7 @@ pub mod answer;
 pub mod commit;
 pub mod coordinator;
 pub mod file;
+pub mod guest;
 pub mod id;
 pub mod limits;
 pub mod manifest;
