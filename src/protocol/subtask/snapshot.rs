@@ -10,7 +10,7 @@ use super::files::{FileKey, Remote};
 use super::{Action, LiveFile, Notice, Payload, Subtask, Timer};
 use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::protocol::file::{FileKind, FileSet};
-use crate::protocol::id::{CheckpointId, FileName, LocalName};
+use crate::protocol::id::{CheckpointId, LocalName};
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::message::{Acknowledge, Decline, Message, Trigger};
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -490,10 +490,7 @@ impl Subtask {
             FileSet::Full(_) => None,
         };
         self.files.mark_named(base, checkpoint);
-        let own = files.named().iter().filter(|file| self.is_own(file.name));
-        let own = own.map(|file| (file.name, checkpoint));
-        let own: Vec<(FileName, CheckpointId)> = own.collect();
-        self.unsettled.extend(own);
+        self.declare_from_now_on(checkpoint, &files);
         self.bases.insert(checkpoint);
         let acknowledge = Acknowledge {
             epoch: self.epoch,
@@ -508,6 +505,17 @@ impl Subtask {
         self.say(checkpoint, Said::Acknowledge(acknowledge));
         self.release_snapshot(checkpoint);
         self.forget_bases();
+    }
+
+    /// The names in an acknowledgement are declared to new leaders, under the newest that bears
+    /// them: acknowledgements are not sent in the order of their ids.
+    fn declare_from_now_on(&mut self, checkpoint: CheckpointId, files: &FileSet) {
+        for file in files.named() {
+            if self.is_own(file.name) {
+                let last = self.unsettled.entry(file.name).or_insert(checkpoint);
+                *last = checkpoint.max(*last);
+            }
+        }
     }
 
     /// The base to tell files against, if the subtask knows its files exactly.

@@ -302,7 +302,9 @@ impl World {
             .collect();
         assert_eq!(told.len(), set.len());
         assert_eq!(told, self.cuts[&acknowledge.checkpoint]);
-        for file in set.values() {
+        // Of a checkpoint that is over, the leader may have condemned files already.
+        let pending = self.leader.pending.contains_key(&acknowledge.checkpoint);
+        for file in set.values().filter(|_| pending) {
             let stored = self.store.objects.get(&file.name);
             assert_eq!(stored, Some(&file.digest.checksum.0), "{}", file.name);
         }
@@ -839,12 +841,12 @@ fn small() -> Limits {
 
 #[test]
 fn promises_hold_in_a_random_world() {
-    assert_eq!(run(&Limits::default(), 512, 1000), Ok(()));
+    assert_eq!(run(&Limits::default(), 1024, 1000), Ok(()));
 }
 
 #[test]
 fn promises_hold_in_a_small_random_world() {
-    assert_eq!(run(&small(), 512, 1000), Ok(()));
+    assert_eq!(run(&small(), 1024, 1000), Ok(()));
 }
 
 #[cfg(feature = "marks")]
