@@ -3,5 +3,7 @@
 #![forbid(clippy::mem_forget)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod protocol;

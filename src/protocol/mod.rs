@@ -15,4 +15,6 @@ pub mod outcome;
 pub mod registry;
 pub mod store;
 pub mod subtask;
+#[cfg(test)]
+mod testing;
 pub mod time;
