@@ -7,3 +7,5 @@ extern crate alloc;
 extern crate std;
 
 pub mod protocol;
+#[cfg(feature = "runtime")]
+pub mod storage;
