@@ -5,3 +5,8 @@
 extern crate alloc;
 
 pub mod protocol;
+#[cfg(feature = "runtime")]
+pub mod state;
+
+#[cfg(feature = "rocksdb")]
+pub use rocksdb;
