@@ -48,7 +48,7 @@ use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
 
 use self::blocking::Cancellation;
-use self::copy::{Cached, Copy, WriteBack};
+use self::copy::{Copy, WriteBack};
 use self::failure::{failure, is_certainly_not_done};
 use self::probe::Act;
 use self::root::Root;
@@ -132,7 +132,7 @@ impl FileStore {
         });
         let mut temporary = step(begun.await)?;
         let mut digester = Digester::new();
-        let mut write_back = WriteBack::new(Cached::Drop);
+        let mut write_back = WriteBack::default();
         while let Some(chunk) = reader.next().await? {
             digester.update(&chunk);
             let digest = digester.digest();
@@ -187,7 +187,6 @@ impl Inner {
             target: temporary.file(),
             target_path: &temporary.shown(),
             size_bytes,
-            cached: Cached::Drop,
             progress,
             cancellation,
         };
@@ -226,7 +225,6 @@ impl Inner {
             target: partial.file(),
             target_path: target,
             size_bytes: expected.size_bytes,
-            cached: Cached::Keep,
             progress,
             cancellation,
         };

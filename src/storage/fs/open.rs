@@ -132,9 +132,19 @@ fn make_root(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        if let Some(parent) = directory.parent() {
-            sync_directory(&File::open(parent)?.into())?;
-        }
+        sync_parent(directory)?;
     }
-    Ok(())
+    // One that somebody else made a moment ago may not be durable yet. Whoever may not even read
+    // the directory above has been given a root that others look after.
+    match sync_parent(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
+}
+
+fn sync_parent(directory: &Path) -> io::Result<()> {
+    let Some(parent) = directory.parent() else {
+        return Ok(());
+    };
+    Ok(sync_directory(&File::open(parent)?.into())?)
 }
