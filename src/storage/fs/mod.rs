@@ -44,7 +44,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Stat};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use self::blocking::Cancellation;
@@ -309,28 +309,12 @@ impl Inner {
             Err(errno) if is_certainly_not_done(errno) => return Err(fail(errno).into()),
             Err(errno) => return Err(Stop::Unknown(fail(errno))),
         }
-        self.remove_if_empty(key.folder());
+        self.root.remove_if_empty(key.folder());
         self.synced_delete(key)
     }
 
     fn synced_delete(&self, key: &Key) -> Step<()> {
         self.root.sync_nearest(key.folder()).map_err(Stop::Unknown)
-    }
-
-    /// Removes the folders that a delete left empty, up to those directly below the root.
-    fn remove_if_empty(&self, folder: &str) {
-        let mut folder = folder;
-        while let Some((above, leaf)) = folder.rsplit_once('/') {
-            let removed = self
-                .root
-                .folder(above)
-                .and_then(|above| rustix::fs::unlinkat(&above.directory, leaf, AtFlags::REMOVEDIR));
-            // Not empty, as a rule.
-            if removed.is_err() {
-                return;
-            }
-            folder = above;
-        }
     }
 }
 
