@@ -5,3 +5,5 @@
 extern crate alloc;
 
 pub mod protocol;
+#[cfg(feature = "runtime")]
+pub mod storage;

@@ -10,6 +10,7 @@ pub mod manifest;
 pub mod marks;
 pub mod message;
 pub mod outcome;
+pub mod registry;
 pub mod store;
 pub mod subtask;
 pub mod time;
