@@ -164,6 +164,7 @@ pub(super) struct Core {
     subtask: Option<Subtask>,
     attachment: Attachment,
     limits: Limits,
+    now: Timestamp,
     inbox: VecDeque<Input>,
     last_request: u64,
     backend: Option<Arc<dyn StateBackend>>,
@@ -209,6 +210,7 @@ impl Core {
             subtask: None,
             attachment: Attachment::None,
             limits,
+            now: Timestamp::default(),
             inbox: VecDeque::new(),
             last_request: 0,
             backend: None,
@@ -509,6 +511,7 @@ impl Core {
 
     /// Gives the machines an input and whatever follows from it.
     pub(super) fn run(&mut self, now: Timestamp, input: Input, effects: &mut Vec<Effect>) {
+        self.now = now;
         self.inbox.push_back(input);
         while self.end.is_none() {
             let Some(input) = self.inbox.pop_front() else {
@@ -862,7 +865,7 @@ impl Core {
             limits: self.limits.clone(),
         };
         let restored = taken.map(|taken| (taken.checkpoint, taken.files));
-        self.subtask = Some(Subtask::new(Timestamp(0), config, restored));
+        self.subtask = Some(Subtask::new(self.now, config, restored));
         self.attachment = Attachment::Running(attempt);
         let event = coordinator::Event::Running { attempt };
         self.inbox.push_back(Input::Coordinator(event));

@@ -86,6 +86,8 @@ pub enum ParticipantEvent {
 pub struct CheckpointReport {
     /// The checkpoint.
     pub checkpoint: CheckpointId,
+    /// Whether the interval asked for it.
+    pub periodic: bool,
     /// From the trigger to the commit.
     pub duration: Duration,
     /// How long the cut took: the caller's writers were held for so long.
