@@ -87,6 +87,8 @@ pub enum ErrorKind {
     Denied,
     /// The store, backend or file system can't do this at all.
     Unsupported,
+    /// The state had trouble in the background and can't be trusted: restore it.
+    Untrusted,
     /// The participant has been closed.
     Closed,
     /// The library has a defect. The participant is unusable; claiming it again is safe.
@@ -113,6 +115,7 @@ impl fmt::Display for ErrorKind {
             Self::NoSpace => "no space",
             Self::Denied => "denied",
             Self::Unsupported => "unsupported",
+            Self::Untrusted => "untrusted",
             Self::Closed => "closed",
             Self::Internal => "internal error",
             Self::Other => "failed",
@@ -205,6 +208,7 @@ impl Error {
             | ErrorKind::Cancelled
             | ErrorKind::Denied
             | ErrorKind::Unsupported
+            | ErrorKind::Untrusted
             | ErrorKind::Closed
             | ErrorKind::Internal
             | ErrorKind::Other => false,
@@ -311,6 +315,7 @@ impl From<FailureKind> for ErrorKind {
             FailureKind::TooLarge => Self::Invalid,
             FailureKind::CrossDevice | FailureKind::Unsupported => Self::Unsupported,
             FailureKind::Cancelled => Self::Cancelled,
+            FailureKind::Untrusted => Self::Untrusted,
             FailureKind::Other => Self::Other,
         }
     }
