@@ -215,6 +215,12 @@ impl Error {
         }
     }
 
+    /// The cause in words, without what it is about.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
     /// The participant it is about.
     #[must_use]
     pub fn participant(&self) -> Option<&str> {

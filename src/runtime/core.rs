@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::end;
 use super::progress::{CheckpointReport, ParticipantEvent};
 use crate::error::{Error, ErrorKind, Phase};
-use crate::protocol::answer::{Answer, Digest, Failure};
+use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::coordinator::{self, Coordinator, RestoreFrom, TriggerKind};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{
@@ -130,7 +130,6 @@ struct UnderWay {
     started: Instant,
     periodic: bool,
     fate: Option<watch::Sender<Fate>>,
-    user_bytes: Vec<u8>,
     held: Duration,
     state_bytes: u64,
     files: usize,
@@ -436,8 +435,10 @@ impl Core {
             under_way.state_bytes = files.iter().map(|file| file.size_bytes).sum();
             under_way.files = files.len();
             under_way.held = taken.held;
-            under_way.user_bytes.clone_from(&taken.user_bytes);
             under_way.fate = Some(fate);
+        } else {
+            let error = Error::new(ErrorKind::Aborted, "it was aborted before its cut");
+            fate.send_replace(Some(Err(self.about(error).with_checkpoint(checkpoint))));
         }
         // The interval's checkpoint was there first: it takes the cut that was meant for another.
         let other = request.filter(|request| {
@@ -630,8 +631,6 @@ impl Core {
                 self.release(checkpoint, &local, effects);
             }
             subtask::Action::ReleaseSnapshot { checkpoint } => {
-                self.wanted.retain(|wanted| *wanted != checkpoint);
-                self.tell_wanted();
                 if let Some(held) = self.snapshots.remove(&checkpoint) {
                     effects.push(Effect::Release(Box::new(held)));
                 }
@@ -902,7 +901,6 @@ impl Core {
                 started: Instant::now(),
                 periodic,
                 fate: None,
-                user_bytes: Vec::new(),
                 held: Duration::ZERO,
                 state_bytes: 0,
                 files: 0,
@@ -951,8 +949,14 @@ impl Core {
         let Some(under_way) = self.under_way.remove(&checkpoint) else {
             return;
         };
-        self.wanted.retain(|wanted| *wanted != checkpoint);
-        self.tell_wanted();
+        if self.wanted.contains(&checkpoint) {
+            // The subtask waits for the cut: none will come.
+            self.wanted.retain(|wanted| *wanted != checkpoint);
+            self.tell_wanted();
+            let failure = Failure::new(FailureKind::Cancelled, "aborted before its cut");
+            let event = subtask::Event::SnapshotFailed { checkpoint, failure };
+            self.inbox.push_back(Input::Subtask(event));
+        }
         tracing::info!(%error, "aborted");
         if let Some(fate) = under_way.fate {
             fate.send_replace(Some(Err(error.clone())));

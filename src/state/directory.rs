@@ -23,6 +23,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
@@ -261,6 +262,24 @@ impl StateDirectory {
         let bytes = postcard::to_allocvec(&(root.0, checkpoint.0))
             .map_err(|error| failed(&io::Error::other(error), "noting a clean directory"))?;
         self.write_durably(CLEAN, &bytes)
+    }
+
+    /// Removes one file of the state, if it is there.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn remove(&self, local: &LocalName) -> Result<(), Failure> {
+        remove(&self.path.join(local.as_str())).map(drop)
+    }
+
+    /// Whether `path` leads to this directory.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        let same = |one: &Path, other: &Path| {
+            let (one, other) = (fs::metadata(one).ok()?, fs::metadata(other).ok()?);
+            Some(one.dev() == other.dev() && one.ino() == other.ino())
+        };
+        same(&self.path, path).unwrap_or(false)
     }
 
     /// Removes all state from the directory, marks included.
