@@ -267,7 +267,7 @@ mod tests {
     fn both_checksum_libraries_agree() {
         let plain = crc::Crc::<u64>::new(&crc::CRC_64_NVME);
         assert_eq!(Digester::of(b"123456789").checksum.0, 0xae8b_1486_0a79_9888);
-        let bytes: Vec<u8> = (0..10_000_u32).map(|n| (n * 31 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..10_000_u32).map(|n| ((n * 31) >> 3) as u8).collect();
         for length in [0, 1, 7, 127, 128, 129, 1_000, 10_000] {
             let (head, tail) = bytes[..length].split_at(length / 3);
             let mut digester = Digester::new();

@@ -609,17 +609,21 @@ async fn names(store: &Store, prefix: &str) -> Vec<String> {
     page.names
 }
 
-fn done<T: Debug>(answer: Answer<T>, key: &Key) -> T {
+fn done<T>(answer: Answer<T>, key: &Key) -> T {
     match answer {
         Answer::Done(value) => value,
-        other => panic!("{key}: {other:?} instead of done"),
+        Answer::Refused => panic!("{key}: refused instead of done"),
+        Answer::Failed(failure) => panic!("{key}: failed instead of done: {failure}"),
+        Answer::Unknown(failure) => panic!("{key}: unknown instead of done: {failure}"),
     }
 }
 
 fn failed<T: Debug>(answer: Answer<T>, key: &Key) -> Failure {
     match answer {
         Answer::Failed(failure) => failure,
-        other => panic!("{key}: {other:?} instead of failed"),
+        Answer::Done(value) => panic!("{key}: done instead of failed: {value:?}"),
+        Answer::Refused => panic!("{key}: refused instead of failed"),
+        Answer::Unknown(failure) => panic!("{key}: unknown instead of failed: {failure}"),
     }
 }
 

@@ -33,6 +33,8 @@ mod probe;
 mod publish;
 mod root;
 mod temporary;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
