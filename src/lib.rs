@@ -21,6 +21,11 @@ pub use config::Config;
 #[cfg(feature = "runtime")]
 pub use error::{Error, ErrorKind, Result};
 #[cfg(feature = "runtime")]
+pub use runtime::{
+    Checkpoint, CheckpointReport, Claim, Events, Inspection, Participant, ParticipantEvent,
+    Repository, RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored,
+};
+#[cfg(feature = "runtime")]
 pub use state::MemoryState;
 #[cfg(feature = "rocksdb")]
 pub use state::RocksDb;

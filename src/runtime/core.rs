@@ -804,6 +804,17 @@ impl Core {
                 tracing::warn!(participant = %self.participant, ?names, "objects of unknown origin");
                 effects.push(Effect::Report(ParticipantEvent::Unparsable { names }));
             }
+            Notice::Warned { warning } => {
+                tracing::warn!(participant = %self.participant, ?warning, "the manifest is damaged in part");
+                effects.push(Effect::Report(ParticipantEvent::Warned {
+                    warning: format!("{warning:?}"),
+                }));
+            }
+            Notice::StoreTrouble { error } => {
+                let error = self.about(super::load::error(error));
+                tracing::warn!(%error, "the store can't be read now; it is tried again");
+                effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
+            }
             Notice::Deposed { by, unknown } => {
                 for checkpoint in unknown {
                     let error = self.about(end::in_doubt(by));
@@ -817,7 +828,7 @@ impl Core {
     }
 
     fn remember_restorable(&mut self) {
-        let manifest = self.coordinator.view().manifest();
+        let manifest = self.coordinator.view().manifest;
         let restorable = manifest.and_then(|manifest| {
             let checkpoint = manifest.newest()?;
             let user_bytes = manifest.checkpoint(checkpoint)?.subtasks.get(&SUBTASK)?;
@@ -853,7 +864,7 @@ impl Core {
             return;
         };
         let view = self.coordinator.view();
-        let Some(manifest) = view.manifest() else {
+        let Some(manifest) = view.manifest else {
             return;
         };
         let config = SubtaskConfig {

@@ -232,7 +232,7 @@ impl Driver {
     /// Reads the manifest as the leader knows it. `None` before it has loaded one.
     pub(super) fn with_manifest<T>(&self, read: impl FnOnce(&Manifest) -> T) -> Option<T> {
         let core = self.core.lock();
-        core.coordinator().view().manifest().map(read)
+        core.coordinator().view().manifest.map(read)
     }
 
     pub(super) fn pending_reason(&self) -> Option<String> {

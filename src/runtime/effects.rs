@@ -13,7 +13,7 @@ use crate::protocol::id::{CheckpointId, FileName, LocalName};
 use crate::protocol::store::StoreCall;
 use crate::protocol::subtask::{Event as SubtaskEvent, OpToken, Payload};
 use crate::state::Cut;
-use crate::storage::{self, BLOCK_BYTES, BlobStore as _, Body, Digester, Key, Progress};
+use crate::storage::{self, BLOCK_BYTES, Body, Digester, Key, Progress};
 
 /// The buffers of one transfer: one piece being read, one being written.
 pub(super) const TRANSFER_BUFFER_BYTES: usize = 2 * BLOCK_BYTES;

@@ -71,6 +71,9 @@ pub(super) fn refused(reason: RefusalReason) -> Error {
                 .with_alternatives(retained)
         }
         RefusalReason::NoSuchPin => Error::new(ErrorKind::NotFound, "there is no such pin"),
+        RefusalReason::AlreadyPinned => {
+            Error::new(ErrorKind::Invalid, "its owner has pinned it already")
+        }
         RefusalReason::TooManyPins => busy("as many pins as may be"),
         RefusalReason::Unsupported => Error::new(ErrorKind::Unsupported, "there is no such kind"),
         RefusalReason::NotLeading => busy("it does not lead"),

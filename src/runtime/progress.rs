@@ -68,6 +68,16 @@ pub enum ParticipantEvent {
         /// The reason of the first.
         error: Error,
     },
+    /// The store can't be read now; it is tried again.
+    StoreTrouble {
+        /// What went wrong.
+        error: Error,
+    },
+    /// Something that is stored was damaged and could be done without.
+    Warned {
+        /// What, in words.
+        warning: String,
+    },
     /// Objects that this library did not write lie in the participant's directory; they stay.
     Unparsable {
         /// Their names.

@@ -18,12 +18,14 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::calls::{at_once, patiently};
+use super::core::SUBTASK;
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
-use crate::protocol::file::{FileDescription, FileKind};
+use crate::protocol::file::FileDescription;
 use crate::protocol::id::{CheckpointId, LocalName, RootId};
+use crate::protocol::restore::{FileMark, PresentFile, RestorePlan};
 use crate::state::pack::Pack;
 use crate::state::{DirectoryError, StateDirectory};
 use crate::storage::{Body, Digester, Key, Progress};
@@ -183,86 +185,71 @@ async fn fill_now(
     wanted: &Wanted,
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
-    let (pack, state) = split(&wanted.files)?;
-    let kept = keep(directory, wanted, &state, options.verify_kept).await?;
-    let missing: Vec<_> = state.iter().filter(|file| !kept.contains(&file.local)).cloned().collect();
-    let locals: Vec<_> = state.iter().map(|file| file.local.clone()).collect();
-    let fetched_bytes = missing.iter().map(|file| file.digest.size_bytes).sum::<u64>()
-        + pack.digest.size_bytes;
-    options.progress.total_bytes.store(fetched_bytes, Ordering::Relaxed);
+    let mut present = present(directory, wanted.root).await?;
+    if options.verify_kept {
+        distrust(directory, &mut present).await;
+    }
+    let plan = RestorePlan::new(wanted.checkpoint, SUBTASK, &wanted.files, &present)
+        .map_err(|damage| Error::new(ErrorKind::Corrupt, damage.to_string()).with_source(damage))?;
+    let report = RestoreReport {
+        kept_files: plan.keep.len(),
+        fetched_files: plan.fetch.len() + usize::from(plan.pack.is_some()),
+        fetched_bytes: plan.fetch_bytes(),
+    };
+    options.progress.total_bytes.store(plan.fetch_bytes(), Ordering::Relaxed);
+    let local = |file: &FileDescription| file.local.clone();
+    let locals: Vec<_> = plan.keep.iter().chain(&plan.fetch).map(local).collect();
+    let kept: BTreeSet<_> = plan.keep.iter().map(local).collect();
     {
-        let (directory, kept, locals) = (Arc::clone(directory), kept.clone(), locals.clone());
+        let (directory, locals) = (Arc::clone(directory), locals.clone());
         blocking(move || directory.begin(&kept, locals.iter())).await?;
     }
-    let report = RestoreReport {
-        kept_files: kept.len(),
-        fetched_files: missing.len() + 1,
-        fetched_bytes,
+    fetch_all(around, directory, wanted.root, plan.fetch, &options.progress).await?;
+    let pack = match &plan.pack {
+        Some(pack) => fetch_pack(around, pack, &options.progress).await?,
+        None => Pack::new(),
     };
-    fetch_all(around, directory, wanted.root, missing, &options.progress).await?;
-    let contents = fetch_pack(around, &pack, &options.progress).await?;
     let directory = Arc::clone(directory);
-    blocking(move || directory.finish(&contents, &locals)).await?;
+    blocking(move || directory.finish(&pack, &locals)).await?;
     Ok(report)
 }
 
-/// The pack and the state files of a checkpoint.
-fn split(files: &[FileDescription]) -> Result<(FileDescription, Vec<FileDescription>)> {
-    let corrupt = |cause: String| Err(Error::new(ErrorKind::Corrupt, cause));
-    let mut pack = None;
-    let mut state = Vec::with_capacity(files.len());
-    let mut locals = BTreeSet::new();
-    for file in files {
-        match file.kind {
-            FileKind::Pack if pack.is_some() => {
-                return corrupt("it has two packs".to_owned());
-            }
-            FileKind::Pack => pack = Some(file.clone()),
-            FileKind::State if !locals.insert(&file.local) => {
-                return corrupt(format!("it has two files {}", file.local));
-            }
-            FileKind::State => state.push(file.clone()),
-        }
-    }
-    match pack {
-        Some(pack) => Ok((pack, state)),
-        None => corrupt("it has no pack".to_owned()),
-    }
+/// The local files that marks speak for. What else is there, the directory removes by itself.
+async fn present(directory: &Arc<StateDirectory>, root: RootId) -> Result<Vec<PresentFile>> {
+    let directory = Arc::clone(directory);
+    let marked = blocking(move || Ok(directory.marked())).await?;
+    let of_root = marked.into_iter().filter(|file| file.root == root);
+    Ok(of_root
+        .map(|file| PresentFile {
+            local: file.local,
+            mark: Some(FileMark {
+                name: file.name,
+                digest: file.digest,
+            }),
+        })
+        .collect())
 }
 
-/// The local files that are right already.
-async fn keep(
-    directory: &Arc<StateDirectory>,
-    wanted: &Wanted,
-    state: &[FileDescription],
-    verify: bool,
-) -> Result<BTreeSet<LocalName>> {
-    let marked = {
-        let directory = Arc::clone(directory);
-        blocking(move || Ok(directory.marked())).await?
-    };
-    let mut kept = BTreeSet::new();
-    for file in state {
-        let right = marked.iter().any(|mark| {
-            mark.root == wanted.root
-                && mark.local == file.local
-                && mark.name == file.name
-                && mark.digest == file.digest
-        });
-        if right && (!verify || local_digest(directory, file).await == Ok(file.digest)) {
-            kept.insert(file.local.clone());
+/// Reads the files in full: a mark that does not say what is there is none.
+async fn distrust(directory: &StateDirectory, present: &mut [PresentFile]) {
+    for file in present {
+        if let Some(mark) = file.mark
+            && local_digest(directory, &file.local, mark.digest.size_bytes).await != Ok(mark.digest)
+        {
+            tracing::warn!(file = %file.local, "a local file is not what it was: it is fetched again");
+            file.mark = None;
         }
     }
-    Ok(kept)
 }
 
 async fn local_digest(
     directory: &StateDirectory,
-    file: &FileDescription,
+    local: &LocalName,
+    size_bytes: u64,
 ) -> std::result::Result<Digest, Failure> {
     let body = Body::File {
-        path: directory.path().join(file.local.as_str()),
-        size_bytes: file.digest.size_bytes,
+        path: directory.path().join(local.as_str()),
+        size_bytes,
     };
     let mut reader = match body.into_reader().await {
         Answer::Done(reader) => reader,
@@ -339,7 +326,12 @@ async fn fetch(
         let failure = match answer {
             Answer::Done(()) => break,
             // An earlier try that was given up has come to its end after all.
-            Answer::Refused if local_digest(directory, file).await == Ok(file.digest) => break,
+            Answer::Refused
+                if local_digest(directory, &file.local, file.digest.size_bytes).await
+                    == Ok(file.digest) =>
+            {
+                break;
+            }
             Answer::Refused => {
                 let (directory, local) = (Arc::clone(directory), file.local.clone());
                 blocking(move || directory.remove(&local)).await?;

@@ -152,7 +152,7 @@ impl Subtask {
             Some(Said::Acknowledge(acknowledge)) => {
                 self.hand_over(&acknowledge);
                 match answered.verdict {
-                    Verdict::Accepted | Verdict::NotPending => {}
+                    Verdict::Accepted | Verdict::NotPending | Verdict::AttemptNotNamed => {}
                     Verdict::Contradiction(contradiction) => {
                         sometimes!(AcknowledgementContradicted);
                         self.mend(contradiction);
