@@ -47,6 +47,11 @@ pub struct Limits {
     pub retry_delay: Duration,
     /// The longest wait before something is tried again.
     pub retry_delay_max: Duration,
+    /// Manifest objects that a loader reads at once.
+    pub reads_in_flight_max: usize,
+    /// Tries of one read before a loader gives up, and how often it starts anew because others
+    /// commit faster than it reads.
+    pub read_tries_max: u32,
     /// Bytes of `CURRENT` that a reader takes.
     pub current_bytes_max: usize,
     /// Bytes of one manifest object that a reader takes.
@@ -81,6 +86,8 @@ impl Default for Limits {
             acknowledged_files_max: 1 << 20,
             retry_delay: Duration::from_millis(100),
             retry_delay_max: Duration::from_secs(10),
+            reads_in_flight_max: 8,
+            read_tries_max: 10,
             current_bytes_max: 1 << 20,
             manifest_object_bytes_max: 1 << 30,
             claim_delay: Duration::from_millis(50),
@@ -125,6 +132,8 @@ impl Limits {
                 self.snapshots_in_flight_max as u64,
             ),
             ("acknowledged_files_max", self.acknowledged_files_max as u64),
+            ("reads_in_flight_max", self.reads_in_flight_max as u64),
+            ("read_tries_max", u64::from(self.read_tries_max)),
             ("pins_max", self.pins_max as u64),
         ];
         for (name, value) in at_least_one {

@@ -1,17 +1,109 @@
 names! {
     /// The rules of the protocol. Held open, each plants the fault that it exists to prevent.
     Guard {
+        // ---- fencing ----
         /// A message counts only if it is of the epoch that the receiver obeys.
         EpochIsCurrent,
         /// A message of a subtask counts only if the manifest names its attempt.
         AttemptIsNamed,
+        /// A leader goes on only while `CURRENT` shows no higher epoch.
+        DeposedByHigherEpoch,
+        // ---- unknown outcomes ----
+        /// A commit gives up only while no swap of it is in doubt.
+        DoubtIsRepeated,
+        /// "Exists already" is "done" only if the same bytes are there.
+        ExistsMeansDoneIfSame,
+        /// A commit is done only if its own name stands at its version.
+        OwnNonceMeansDone,
+        /// A full snapshot is named only once it was read back.
+        SnapshotReadBack,
+        // ---- triggering and completing ----
+        /// A checkpoint starts only while every subtask runs and follows this leader.
+        AllSubtasksRun,
+        /// A checkpoint starts only while fewer than `max_concurrent` are under way.
+        MaxConcurrent,
+        /// A periodic checkpoint starts only once the pause is over.
+        MinPause,
+        /// A checkpoint commits only with every acknowledgement in.
+        AllAcknowledged,
+        /// A checkpoint commits only while no newer one is committing.
+        CommitsInOrder,
+        /// A delta counts only against the base that its trigger named.
+        BaseIsTheTriggers,
+        // ---- retention and garbage ----
+        /// A checkpoint is dropped only if it is not among the newest of its lineage.
+        RetentionKeepsNewest,
+        /// A checkpoint is dropped only if nobody pins it.
+        PinnedIsKept,
+        /// A staged file is condemned only once a later snapshot was acknowledged without it.
+        LaterAckWithoutIt,
+        /// A staged file is condemned only while no older pending checkpoint waits for its subtask.
+        NoOlderPendingWaits,
+        /// A file is condemned only if no acknowledgement under way names it.
+        NotNamedUnderWay,
+        /// A released file is condemned only if no acknowledgement under way brings it back.
+        ReturningIsSpared,
+        /// An acknowledgement counts only if it names no tombstone.
+        TombstoneIsNeverReferredTo,
+        /// Only tombstones are deleted.
+        DeletesOnlyTombstones,
+        /// The sweep takes only files of attempts that the manifest does not name, or below a live
+        /// attempt's floor.
+        SweepsOnlyUnnamed,
+        /// The sweep takes only manifest objects of epochs that are over.
+        SweepsOnlyOlderEpochs,
+        /// The sweep takes only manifest objects that `CURRENT` does not name.
+        SweepsNothingNamed,
     }
 }
 
 names! {
     /// Situations that a good simulation must reach.
     Mark {
+        // ---- commits ----
+        /// A swap's outcome became unknown.
+        CommitInDoubt,
+        /// A record was found to be stored already, by its own bytes.
+        PutFoundItsOwnRecord,
+        /// A swap was refused although `CURRENT` had not moved.
+        SwapRefusedAlthoughNothingWasStored,
+        /// A commit in doubt was found done by reading `CURRENT`.
+        CommitFoundDoneByReading,
+        /// `CURRENT` had moved too far to show what became of a commit.
+        CommitLostForGood,
+        /// A guest's pin took the place of a leader's commit.
+        CommitOvertakenByGuest,
+        /// A guest's record was read and applied by the leader.
+        GuestFollowed,
+        /// A full snapshot of the manifest was written and read back.
+        SnapshotWritten,
+        // ---- leadership ----
+        /// Somebody else's commit took the place of a claim.
+        ClaimOvertaken,
+        /// A leader learned that another one leads.
+        LeaderDeposed,
+        /// An attempt of an earlier epoch followed a new leader.
+        AttemptAttached,
+        /// A new attempt took the place of another.
+        AttemptReplaced,
+        /// An attempt that was replaced acknowledged.
+        AcknowledgementOfReplacedAttempt,
+        // ---- checkpoints ----
+        /// A checkpoint was triggered while another was pending.
+        TwoPending,
         /// A checkpoint completed while an older one was pending.
         CompletedOutOfOrder,
+        /// An acknowledgement came for a checkpoint that was over.
+        AcknowledgementTooLate,
+        /// An acknowledgement's base was overtaken by a completion.
+        BaseOvertaken,
+        // ---- garbage ----
+        /// A file that was never in a completed checkpoint was condemned by its live attempt's
+        /// later snapshot.
+        StagedFileCondemned,
+        /// The sweep found garbage.
+        SweepFoundGarbage,
+        /// A listing broke off.
+        ListingBrokeOff,
     }
 }
