@@ -23,7 +23,7 @@ pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use only_the_owner_deletes::OnlyTheOwnerDeletes;
-pub use progress::{Progress, bound};
+pub use progress::{Progress, bound, garbage_bound};
 pub use restorable_checkpoint_exists::RestorableCheckpointExists;
 pub use restore_is_exact::RestoreIsExact;
 pub use retained_is_recoverable::RetainedIsRecoverable;

@@ -16,7 +16,7 @@ use stillpoint::protocol::coordinator::Notice;
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, SubtaskId,
 };
-use stillpoint::protocol::manifest::Record;
+use stillpoint::protocol::manifest::{Change, Record};
 
 use super::durable::Durable;
 use crate::lsm::{ContentId, Table};
@@ -116,6 +116,10 @@ pub struct Facts {
     pub answered: BTreeSet<FileName>,
     /// Who put each manifest object.
     pub makers: BTreeMap<ManifestName, Caller>,
+    /// How many checkpoints have completed.
+    pub completions: u64,
+    /// How many restores have brought a state back.
+    pub restores: u64,
     /// Whether a read has brought something else than is stored.
     pub reads_damaged: bool,
     /// The epoch of each process that came to lead.
@@ -148,6 +152,8 @@ impl Facts {
             }
             Fact::Committed(record) => {
                 self.durable.apply(record).map_err(|nonsense| nonsense.0)?;
+                let completes = |change: &&Change| matches!(change, Change::Complete(_));
+                self.completions += record.changes.iter().filter(completes).count() as u64;
             }
             Fact::DeleteAsked(_, name) => {
                 self.delete_asked.insert(*name);
@@ -155,6 +161,7 @@ impl Facts {
             Fact::ManifestPutAsked(caller, name) => {
                 self.makers.insert(*name, *caller);
             }
+            Fact::Restored(..) => self.restores += 1,
             Fact::ReadDamaged => self.reads_damaged = true,
             Fact::CutTaken(checkpoint, subtask, attempt, table) => {
                 self.cuts
@@ -176,7 +183,6 @@ impl Facts {
             | Fact::ManifestDeleteAsked(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
-            | Fact::Restored(..)
             | Fact::RestoreFailed(..)
             | Fact::AttemptGone(_) => {}
         }

@@ -191,6 +191,9 @@ impl World {
             .store
             .step(&operation.request, &mut operation.progress, &mut context);
         self.take_effects(&effects, Some(&operation));
+        if self.struck.count(Fault::DamagedReads) > 0 && !self.watch.facts.reads_damaged {
+            self.fact(Fact::ReadDamaged);
+        }
         match response {
             None => {
                 let delay = self.delay(choices, Label::StoreDelay, TRAVEL / 4);

@@ -300,6 +300,8 @@ impl World {
             | Notice::Subsumed { .. }
             | Notice::InDoubt { .. }
             | Notice::Done { .. }
+            | Notice::Warned { .. }
+            | Notice::StoreTrouble { .. }
             | Notice::Unparsable { .. } => {}
         }
     }

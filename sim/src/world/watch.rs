@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stillpoint::protocol::id::{ManifestName, ObjectName};
+use stillpoint::protocol::id::{ManifestName, ObjectName, RootId};
 use stillpoint::protocol::manifest::{Current, Manifest, Record};
 
 use crate::invariants::{Class, Invariants, Violation};
@@ -22,6 +22,7 @@ pub struct Watch {
     /// The bytes of each manifest object in the store.
     manifests: BTreeMap<ManifestName, Arc<[u8]>>,
     current: Option<Arc<[u8]>>,
+    root: RootId,
 }
 
 impl Watch {
@@ -75,6 +76,7 @@ impl Watch {
                 return None;
             }
         };
+        self.root = current.root();
         let mut committed = None;
         if current.version() > self.facts.durable.version {
             committed = self.commit_named_by(&current);
@@ -104,6 +106,12 @@ impl Watch {
                 None
             }
         }
+    }
+
+    /// The root's identity, as `CURRENT` says it.
+    #[must_use]
+    pub fn root(&self) -> RootId {
+        self.root
     }
 
     /// Has every invariant look at everything, and compares the mirror with the store.
