@@ -25,6 +25,8 @@ pub struct Limits {
     pub deletes_in_flight_max: usize,
     /// Records in the log tail before a full snapshot of the manifest is written.
     pub tail_records_max: usize,
+    /// Objects of its own that a subtask remembers to delete; past it they are left to the sweep.
+    pub own_deletes_max: usize,
     /// Names asked of a listing at once.
     pub list_page_max: usize,
     /// The rest of the sweep between two pages.
@@ -75,6 +77,7 @@ impl Default for Limits {
             tombstones_max: 100_000,
             deletes_in_flight_max: 16,
             tail_records_max: 64,
+            own_deletes_max: 1024,
             list_page_max: 1000,
             sweep_pause: Duration::from_secs(1),
             sweep_round_pause: Duration::from_secs(600),
@@ -124,6 +127,7 @@ impl Limits {
             ("tombstones_max", self.tombstones_max as u64),
             ("deletes_in_flight_max", self.deletes_in_flight_max as u64),
             ("tail_records_max", self.tail_records_max as u64),
+            ("own_deletes_max", self.own_deletes_max as u64),
             ("list_page_max", self.list_page_max as u64),
             ("uploads_in_flight_max", self.uploads_in_flight_max as u64),
             ("upload_tries_max", u64::from(self.upload_tries_max)),

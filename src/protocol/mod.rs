@@ -13,6 +13,7 @@ pub mod marks;
 pub mod message;
 pub mod outcome;
 pub mod registry;
+pub mod restore;
 pub mod store;
 pub mod subtask;
 pub mod time;
