@@ -3,5 +3,9 @@
 #![forbid(clippy::mem_forget)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
 pub mod protocol;
+#[cfg(feature = "runtime")]
+pub mod storage;

@@ -290,7 +290,9 @@ impl World {
                 self.issue(Caller::Attempt(attempt), request, choices);
             }
             Action::Tell(Notice::Closed) => self.kill_attempt(attempt, "has closed"),
-            Action::Tell(Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_)) => {}
+            Action::Tell(
+                Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_) | Notice::Replaced,
+            ) => {}
         }
     }
 

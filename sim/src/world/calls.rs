@@ -10,7 +10,7 @@
 //!
 //! Invariant: each request is answered exactly once, if its caller lives.
 
-use stillpoint::protocol::answer::{Answer, FailureKind};
+use stillpoint::protocol::answer::FailureKind;
 use stillpoint::protocol::coordinator;
 use stillpoint::protocol::subtask;
 
@@ -319,9 +319,4 @@ pub(super) fn lane_of(caller: Caller) -> String {
         Caller::Coordinator(process) => process.to_string(),
         Caller::Attempt(attempt) | Caller::Restore(attempt) => attempt.to_string(),
     }
-}
-
-/// Whether an answer is worth a line.
-pub(super) fn is_trouble<T>(answer: &Answer<T>) -> bool {
-    !matches!(answer, Answer::Done(_))
 }

@@ -322,7 +322,7 @@ impl Coordinator {
         }
         self.phase = Phase::Closing;
         self.refuse_queued(&RefusalReason::Closing);
-        self.commits.refuse_requests(&mut self.actions);
+        self.commits.refuse_waiting(&mut self.actions);
         let pending: Vec<_> = self.pending.keys().copied().collect();
         for checkpoint in pending {
             self.abort(now, checkpoint, AbortReason::Closed);

@@ -43,7 +43,7 @@ use super::time::WallClock;
 pub use apply::{ApplyError, ManifestDamage};
 pub use codec::DecodeError;
 pub use current::{Current, Successor};
-pub use frame::{FORMAT_VERSION, FRAME_BYTES, Kind, frame, unframe};
+pub use frame::{FORMAT_VERSION, FRAME_BYTES, Kind, checksum, frame, unframe};
 pub use load::{Expected, LoadError, LoadWarning, Loaded, Loader};
 pub use record::{Change, Completion, Operator, PinOwner, Record, SubtaskDelta};
 
