@@ -37,11 +37,11 @@ impl Invariant for StaleIsPowerless {
                     };
                     self.completed.insert(completion.checkpoint);
                     for delta in &completion.subtasks {
-                        let named = facts.durable.named.get(&delta.subtask);
+                        let newest = facts.durable.newest_attempt.get(&delta.subtask);
                         for file in &delta.born {
-                            if named != Some(&file.name.attempt) {
+                            if newest != Some(&file.name.attempt) {
                                 return Self::broken(format!(
-                                    "{} takes {} over, and {} has {named:?} named",
+                                    "{} takes {} over, and {newest:?} replaced that attempt of {}",
                                     completion.checkpoint, file.name, delta.subtask
                                 ));
                             }

@@ -48,6 +48,8 @@ pub struct Durable {
     pub reserved: (CheckpointId, AttemptId),
     /// The attempts that may upload.
     pub named: BTreeMap<SubtaskId, AttemptId>,
+    /// The attempt that was named last, whether or not it has ended.
+    pub newest_attempt: BTreeMap<SubtaskId, AttemptId>,
     /// Every attempt that was ever named.
     pub ever_named: BTreeMap<AttemptId, SubtaskId>,
     /// What the running line was restored from, while it has not completed anything.
@@ -120,6 +122,7 @@ impl Durable {
                         format!("{attempt} is named again")
                     })?;
                     self.named.insert(*subtask, *attempt);
+                    self.newest_attempt.insert(*subtask, *attempt);
                     self.ever_named.insert(*attempt, *subtask);
                 }
             }

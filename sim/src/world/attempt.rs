@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use stillpoint::protocol::answer::{Answer, Failure, FailureKind};
 use stillpoint::protocol::file::{FileDescription, FileKind};
-use stillpoint::protocol::id::{AttemptId, CheckpointId, LocalName, SubtaskId};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, LocalName, SubtaskId};
 use stillpoint::protocol::message::Message;
 use stillpoint::protocol::subtask::{
     Action, Event, LiveFile, Notice, OpToken, Payload, Subtask, SubtaskConfig,
@@ -31,7 +31,9 @@ const LOCAL: u64 = 500;
 pub struct Instance {
     pub(super) subtask: SubtaskId,
     pub(super) worker: u32,
+    /// The process that is taken for the leader, and in which epoch it said so.
     pub(super) leader: ProcessId,
+    pub(super) leader_epoch: Epoch,
     /// Some user holds it for dead.
     pub(super) is_declared_dead: bool,
     pub(super) phase: Phase,
@@ -306,8 +308,11 @@ impl World {
         let Some(instance) = self.instances.get_mut(&attempt) else {
             return;
         };
-        if matches!(message, Message::Lead(_)) {
+        if let Message::Lead(lead) = &message
+            && lead.epoch > instance.leader_epoch
+        {
             instance.leader = from;
+            instance.leader_epoch = lead.epoch;
         }
         if self.story.is_told() {
             self.tell_of_message(from.to_string(), attempt.to_string(), &message);

@@ -92,6 +92,7 @@ impl World {
             subtask,
             worker,
             leader,
+            leader_epoch: epoch,
             is_declared_dead: false,
             phase: Phase::Restoring(Box::new(Restore {
                 checkpoint: restore.unwrap_or_default(),

@@ -350,10 +350,11 @@ impl Coordinator {
             // Below the floor nothing is named for the first time: what is not staged any more has
             // been in an interval, or was condemned.
             let fresh = file.name.number >= state.floor || state.is_staged(file.name);
-            let held = manifest
-                .registry()
-                .holds_current(message.subtask, file.name);
-            if own && fresh && !held && !manifest.tombstones().contains(&file.name) {
+            // By any retained checkpoint: a late copy can name what the newest one has dropped.
+            let known = manifest.registry().holds(file.name)
+                || manifest.released().contains_key(&file.name)
+                || manifest.tombstones().contains(&file.name);
+            if own && fresh && !known {
                 state.stage(file.name, message.checkpoint);
             }
         }
