@@ -89,6 +89,13 @@ impl Commits {
         self.commit.as_ref()
     }
 
+    /// The checkpoint that the commit under way completes.
+    pub(super) fn completes(&self) -> Option<CheckpointId> {
+        self.commit
+            .as_ref()
+            .and_then(|_| self.covered.completes)
+    }
+
     pub(super) fn renew(&mut self) {
         self.renew = true;
     }

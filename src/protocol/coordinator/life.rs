@@ -384,6 +384,14 @@ impl Coordinator {
 
     /// `CURRENT` holds something that can't be: nothing more can be done safely.
     pub(super) fn broken(&mut self, failure: Failure) {
+        if let Some(checkpoint) = self.commits.completes() {
+            // Its swap may have landed: it is not aborted.
+            self.committing.remove(&checkpoint);
+            self.tell(Notice::InDoubt {
+                checkpoints: vec![checkpoint],
+                failure: failure.clone(),
+            });
+        }
         self.fail(CoordinatorError::Claim(failure));
     }
 
