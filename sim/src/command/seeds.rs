@@ -42,7 +42,9 @@ fn command_for(seed: u64, length: Length, guard: Option<Guard>) -> String {
         Length::Short => String::new(),
         Length::Long => format!(" --length {}", length_name(length)),
     };
-    let guard = guard.map_or_else(String::new, |guard| format!(" --hold-open {}", guard.name()));
+    let guard = guard.map_or_else(String::new, |guard| {
+        format!(" --hold-open {}", guard.name())
+    });
     format!("cargo run --release -p stillpoint-sim -- replay {seed}{length}{guard}")
 }
 
@@ -110,7 +112,10 @@ fn report(
 ) {
     let seconds = started.elapsed().as_millis().max(1);
     let per_second = u128::from(seeds) * 1000 / seconds;
-    let struck = struck.lock().map(|struck| *struck).unwrap_or([0; Fault::COUNT]);
+    let struck = struck
+        .lock()
+        .map(|struck| *struck)
+        .unwrap_or([0; Fault::COUNT]);
     if json {
         let failures: Vec<_> = failures
             .iter()
@@ -212,7 +217,13 @@ pub(super) fn bench(bench: &Bench, json: bool) -> Option<Class> {
         let millis = u64::try_from(started.elapsed().as_millis())
             .unwrap_or(u64::MAX)
             .max(1);
-        results.push((length, seeds, events, seeds * 1000 / millis, events * 1000 / millis));
+        results.push((
+            length,
+            seeds,
+            events,
+            seeds * 1000 / millis,
+            events * 1000 / millis,
+        ));
     }
     if json {
         println!(

@@ -247,9 +247,7 @@ impl World {
         let recorded = restore.files.iter().find(|file| file.name == name);
         let mut missing = None;
         match answer {
-            Answer::Done(fetched)
-                if recorded.is_some_and(|file| file.digest == fetched.digest) =>
-            {
+            Answer::Done(fetched) if recorded.is_some_and(|file| file.digest == fetched.digest) => {
                 if let Some(content) = fetched.content {
                     restore.fetched.insert(name, content);
                 }
