@@ -126,7 +126,7 @@ pub enum ApplyError {
     #[error("{0} is pinned and can't be dropped")]
     DropsPinned(CheckpointId),
     /// A condemned file comes back.
-    #[error("{checkpoint} holds {file}, which is condemned or released")]
+    #[error("{checkpoint} holds {file}, which is condemned")]
     Reborn {
         /// The checkpoint.
         checkpoint: CheckpointId,
@@ -409,15 +409,14 @@ impl Manifest {
                 if file.attempt >= self.facts.next_attempt {
                     return Err(ApplyError::AttemptNotReserved(file.attempt));
                 }
-                let condemned = self.facts.tombstones.contains(&file);
-                if condemned || self.facts.released.contains_key(&file) {
+                if self.facts.tombstones.contains(&file) {
                     return Err(ApplyError::Reborn { checkpoint, file });
                 }
             }
         }
         self.facts
             .registry
-            .complete(checkpoint, &completion.subtasks)?;
+            .complete(checkpoint, &completion.subtasks, &mut self.facts.released)?;
         let subtasks = completion.subtasks.iter();
         let subtasks = subtasks.map(|delta| (delta.subtask, delta.user_bytes.clone()));
         self.facts.checkpoints.insert(

@@ -11,10 +11,11 @@
 //! Every file that the manifest knows is exactly one of
 //!
 //! ```text
-//! held by a retained checkpoint (Registry) -> released -> tombstone -> forgotten
+//! held by a retained checkpoint (Registry) <-> released -> tombstone -> forgotten
 //! ```
 //!
-//! and only a tombstone may be deleted. Files that are staged (acknowledged, in no completed
+//! and only a tombstone may be deleted. A released file is held again if a checkpoint completes
+//! whose acknowledgements named it before. Files that are staged (acknowledged, in no completed
 //! checkpoint yet) are the leader's to know; the manifest meets them when they are born or
 //! condemned.
 //!

@@ -174,8 +174,8 @@ impl Registry {
     }
 
     /// Enters a completed checkpoint by its delta against the newest one. Nothing is freed by
-    /// that: what the new checkpoint drops, the one before still holds. Returns how many intervals
-    /// were opened or ended.
+    /// that: what the new checkpoint drops, the one before still holds. Files among the `released`
+    /// ones that it holds are taken out of them. Returns how many intervals were opened or ended.
     ///
     /// Cost: the changed files and the subtasks; a check that each new file is unknown looks into
     /// one table for each retained checkpoint. Never the files that exist.
@@ -186,6 +186,7 @@ impl Registry {
         &mut self,
         checkpoint: CheckpointId,
         subtasks: &[SubtaskDelta],
+        released: &mut FreedFiles,
     ) -> Result<usize, RegistryError> {
         let previous = self.newest();
         if let Some(newest) = previous
@@ -198,7 +199,7 @@ impl Registry {
         // Intervals are opened in all subtasks before any is ended, so that a file which moves
         // from one subtask to another is held all the time.
         for delta in subtasks {
-            visited += self.open_intervals(checkpoint, delta)?;
+            visited += self.open_intervals(checkpoint, delta, released)?;
         }
         for delta in subtasks {
             for file in &delta.dropped {
@@ -229,6 +230,7 @@ impl Registry {
         &mut self,
         checkpoint: CheckpointId,
         delta: &SubtaskDelta,
+        released: &mut FreedFiles,
     ) -> Result<usize, RegistryError> {
         let subtask = delta.subtask;
         for description in &delta.born {
@@ -240,19 +242,21 @@ impl Registry {
                     file,
                 });
             }
+            released.remove(&file);
             self.open_interval(checkpoint, delta, description)?;
         }
         for description in &delta.returned {
             let file = description.name;
-            if !self.holds(file) {
+            if self.holds(file) {
+                sometimes!(FileCameBack);
+                *self.several.entry(file).or_insert(1) += 1;
+            } else if released.remove(&file).is_none() {
                 return Err(RegistryError::NotKnown {
                     checkpoint,
                     subtask,
                     file,
                 });
             }
-            sometimes!(FileCameBack);
-            *self.several.entry(file).or_insert(1) += 1;
             self.open_interval(checkpoint, delta, description)?;
         }
         Ok(delta.born.len() + delta.returned.len())

@@ -365,7 +365,7 @@ fn condemned_files_never_come_back() {
         file: file(number),
     };
     assert_eq!(refused(vec![complete(4, Some(3), 9, &[])]), reborn(9));
-    let released = vec![subsume(2), complete(4, Some(3), 2, &[])];
+    let released = vec![subsume(2), condemn(&[2]), complete(4, Some(3), 2, &[])];
     assert_eq!(refused(released), reborn(2));
     for held in [1, 2, 3] {
         assert_eq!(
@@ -416,6 +416,33 @@ fn attempts_are_named_once_and_in_order() {
         refused(vec![reserve(10, 9)]),
         ApplyError::AttemptsFall { from, to }
     );
+}
+
+/// An acknowledgement under way may name a file that is released meanwhile.
+#[test]
+fn a_released_file_is_held_again() {
+    for is_new in [true, false] {
+        let mut history = base();
+        history.commit(vec![subsume(2)], false);
+        assert!(history.manifest.released().contains_key(&file(2)));
+        let mut again = completion(4, Some(3), 2, &[]);
+        if !is_new {
+            again.subtasks[0].returned = core::mem::take(&mut again.subtasks[0].born);
+        }
+        history.commit(vec![Change::Complete(again)], false);
+        assert!(history.manifest.released().is_empty());
+        assert_eq!(history.manifest.validate(), Ok(()));
+        let unknown = refused(vec![subsume(2), condemn(&[2]), forget(&[2]), {
+            let mut gone = completion(4, Some(3), 2, &[]);
+            gone.subtasks[0].returned = core::mem::take(&mut gone.subtasks[0].born);
+            Change::Complete(gone)
+        }]);
+        let known = matches!(
+            unknown,
+            ApplyError::Registry(RegistryError::NotKnown { .. })
+        );
+        assert!(known, "{unknown}");
+    }
 }
 
 /// All attempts of a job run on one line.
