@@ -358,7 +358,7 @@ fn worked_example() {
 
 #[test]
 fn contradictions_are_named() {
-    let (a, b, c) = (file(1, 1), file(1, 2), file(1, 3));
+    let [a, b, c, d] = [1, 2, 3, 4].map(|number| file(1, number));
     let mut base = Registry::default();
     complete(&mut base, 1, &[delta(0, &[a, c], &[], &[])]).unwrap();
     complete(&mut base, 3, &[delta(0, &[b], &[], &[a])]).unwrap();
@@ -372,13 +372,19 @@ fn contradictions_are_named() {
         RegistryError::NotRetained(_) => "not retained",
         RegistryError::Newest(_) => "newest",
     };
-    let cases: [(u64, Vec<SubtaskDelta>, &str); 11] = [
+    let cases: [(u64, Vec<SubtaskDelta>, &str); 13] = [
         (3, vec![], "id"),
         (4, vec![delta(0, &[], &[], &[a])], "not held"),
         (4, vec![delta(1, &[], &[], &[b])], "not held"),
         (4, vec![delta(0, &[b], &[], &[])], "not new"),
         (4, vec![delta(0, &[a], &[], &[])], "not new"),
         (4, vec![delta(1, &[b], &[], &[])], "not new"),
+        (
+            4,
+            vec![delta(0, &[d], &[], &[]), delta(1, &[d], &[], &[])],
+            "not new",
+        ),
+        (4, vec![delta(0, &[d], &[d], &[])], "held already"),
         (4, vec![delta(0, &[], &[b], &[])], "held already"),
         (4, vec![delta(0, &[], &[c], &[c])], "held already"),
         (4, vec![delta(0, &[], &[file(9, 9)], &[])], "not known"),
@@ -397,6 +403,7 @@ fn contradictions_are_named() {
         let mut registry = base.clone();
         let error = complete(&mut registry, checkpoint, &deltas);
         assert_eq!(id(&error.unwrap_err()), expected, "{deltas:?}");
+        assert_eq!(registry, base, "{deltas:?}");
     }
     let newest = base.drop_checkpoint(CheckpointId(3)).unwrap_err();
     assert_eq!(newest, RegistryError::Newest(CheckpointId(3)));
