@@ -355,6 +355,10 @@ impl Coordinator {
             epoch,
             changes,
         };
+        // Once it is in the store, nonsense is there for every reader.
+        if let Err(error) = confirmed.manifest.check(&record) {
+            panic!("{name} would be committed and not apply: {error}");
+        }
         let base = confirmed.current.clone();
         let mut commit = Commit::new(name, record, base, confirmed.tag.clone(), next);
         let progress = commit.resume();
