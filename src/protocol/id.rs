@@ -127,8 +127,8 @@ impl fmt::Debug for RootId {
 
 /// Tells one commit from another of the same epoch and version.
 ///
-/// The upper 48 bits are drawn at random for each life of a coordinator or guest, the lower 16
-/// count its tries at one version; so no two commits ever share a name.
+/// The upper 40 bits are drawn at random for each life of a coordinator or guest, the lower 24
+/// count its names at one version; so no two commits ever share a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(pub u64);

@@ -25,6 +25,8 @@ pub struct Limits {
     pub deletes_in_flight_max: usize,
     /// Records in the log tail before a full snapshot of the manifest is written.
     pub tail_records_max: usize,
+    /// Objects of its own that a subtask remembers to delete; past it they are left to the sweep.
+    pub own_deletes_max: usize,
     /// Names asked of a listing at once.
     pub list_page_max: usize,
     /// The rest of the sweep between two pages.
@@ -47,6 +49,11 @@ pub struct Limits {
     pub retry_delay: Duration,
     /// The longest wait before something is tried again.
     pub retry_delay_max: Duration,
+    /// Manifest objects that a loader reads at once.
+    pub reads_in_flight_max: usize,
+    /// Tries of one read before a loader gives up, and how often it starts anew because others
+    /// commit faster than it reads.
+    pub read_tries_max: u32,
     /// Bytes of `CURRENT` that a reader takes.
     pub current_bytes_max: usize,
     /// Bytes of one manifest object that a reader takes.
@@ -70,6 +77,7 @@ impl Default for Limits {
             tombstones_max: 100_000,
             deletes_in_flight_max: 16,
             tail_records_max: 64,
+            own_deletes_max: 1024,
             list_page_max: 1000,
             sweep_pause: Duration::from_secs(1),
             sweep_round_pause: Duration::from_secs(600),
@@ -81,6 +89,8 @@ impl Default for Limits {
             acknowledged_files_max: 1 << 20,
             retry_delay: Duration::from_millis(100),
             retry_delay_max: Duration::from_secs(10),
+            reads_in_flight_max: 8,
+            read_tries_max: 10,
             current_bytes_max: 1 << 20,
             manifest_object_bytes_max: 1 << 30,
             claim_delay: Duration::from_millis(50),
@@ -117,6 +127,7 @@ impl Limits {
             ("tombstones_max", self.tombstones_max as u64),
             ("deletes_in_flight_max", self.deletes_in_flight_max as u64),
             ("tail_records_max", self.tail_records_max as u64),
+            ("own_deletes_max", self.own_deletes_max as u64),
             ("list_page_max", self.list_page_max as u64),
             ("uploads_in_flight_max", self.uploads_in_flight_max as u64),
             ("upload_tries_max", u64::from(self.upload_tries_max)),
@@ -125,6 +136,8 @@ impl Limits {
                 self.snapshots_in_flight_max as u64,
             ),
             ("acknowledged_files_max", self.acknowledged_files_max as u64),
+            ("reads_in_flight_max", self.reads_in_flight_max as u64),
+            ("read_tries_max", u64::from(self.read_tries_max)),
             ("pins_max", self.pins_max as u64),
         ];
         for (name, value) in at_least_one {

@@ -169,6 +169,8 @@ pub enum Verdict {
     Accepted,
     /// The checkpoint is not pending any more.
     NotPending,
+    /// The manifest does not name the attempt (any more): it is over, and its files are the sweep's.
+    AttemptNotNamed,
     /// It contradicts the registry.
     Contradiction(Contradiction),
 }

@@ -39,6 +39,8 @@ pub enum Ignored {
     UnknownRequest,
     /// It was never meant for this kind of machine.
     NotAddressed,
+    /// It contradicts itself, or what is known for certain.
+    Contradictory,
 }
 
 impl fmt::Display for Ignored {
@@ -54,6 +56,7 @@ impl fmt::Display for Ignored {
             Self::AlreadySo => "already so",
             Self::UnknownRequest => "about a request that is not waiting",
             Self::NotAddressed => "for another kind of machine",
+            Self::Contradictory => "contradicts what is known",
         })
     }
 }

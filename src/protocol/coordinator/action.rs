@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::protocol::answer::Failure;
 use crate::protocol::id::{AttemptId, CheckpointId, Epoch, RequestId, SubtaskId};
-use crate::protocol::manifest::LoadError;
+use crate::protocol::manifest::{LoadError, LoadWarning};
 use crate::protocol::message::{Contradiction, Message};
 use crate::protocol::store::StoreCall;
 
@@ -96,6 +96,16 @@ pub enum Notice {
         /// Its reason.
         first: AbortReason,
     },
+    /// Something was damaged and could be done without.
+    Warned {
+        /// What.
+        warning: LoadWarning,
+    },
+    /// The store can't be read now; it is tried again.
+    StoreTrouble {
+        /// What went wrong.
+        error: LoadError,
+    },
     /// Objects that no rule can parse were seen; they are left alone.
     Unparsable {
         /// Their names.
@@ -157,6 +167,8 @@ pub enum RefusalReason {
     NotReady,
     /// There is no such retained checkpoint. The retained ones are named.
     NoSuchCheckpoint(CheckpointId, Vec<CheckpointId>),
+    /// The owner has pinned it already.
+    AlreadyPinned,
     /// There is no such pin.
     NoSuchPin,
     /// As many pins as may be.

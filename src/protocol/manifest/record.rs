@@ -112,10 +112,12 @@ pub struct Completion {
 pub struct SubtaskDelta {
     /// The subtask.
     pub subtask: SubtaskId,
-    /// Files that no retained checkpoint has held before, in order.
+    /// Files that no retained checkpoint holds, in any subtask. In order.
     pub born: Vec<FileDescription>,
-    /// Files that a retained checkpoint holds but the newest completed one does not: an older one
-    /// was restored and they come back. In order.
+    /// Files that this subtask of the newest completed checkpoint does not hold, but another
+    /// retained checkpoint or another subtask does, if only by an earlier entry of the same
+    /// completion: an older checkpoint was restored, or subtasks share or hand over files. In
+    /// order.
     pub returned: Vec<FileDescription>,
     /// Files of the newest completed checkpoint that this one does not hold, in order.
     pub dropped: Vec<FileName>,

@@ -1,0 +1,338 @@
+//! One commit of the manifest: put a record under a fresh name, then swap `CURRENT`; and, when the
+//! store does not say, find out what came of it.
+//!
+//! ```text
+//!             refused                          refused
+//!          +----------> Checking            +----------> Judging -------> Overtaken
+//!          |               | same bytes     |              |  ^   \-----> Lost
+//!  Putting +---------------+---> Swapping --+ <------------+  |   \-----> Committed
+//!     ^  | unknown              ^  |  | done    same version  |
+//!     +--+                      +--+  +-----> Committed       unknown: read again
+//!                              unknown: the same swap again
+//! ```
+//!
+//! Invariants:
+//! - Once a swap's outcome is unknown, only `CURRENT` having moved past the version it was based on
+//!   ends the commit: an unchanged `CURRENT` settles nothing, since the request may land later.
+//! - It acts on neither outcome before it knows, and deletes nothing itself.
+//! - No two commits share a name, so "exists already" with the same bytes is "done".
+//!
+//! What it does not do: apply the record, decide what to commit, or keep time. Specification:
+//! `LeaderFencing`, refining `AtomicCommit`. Source of the rule: FLINK-22494, FLINK-28265.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::answer::{Answer, Failure, FailureKind, Tag};
+use super::id::ManifestName;
+use super::limits::Limits;
+use super::manifest::{Current, Record};
+use super::marks::{guard, sometimes};
+use super::store::{StoreCall, StorePayload, StoreToken};
+
+/// Tries of a call that fails for certain, in a way that may pass, before the commit gives up.
+const CERTAIN_FAILURES_MAX: u32 = 5;
+
+/// A commit under way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Commit {
+    name: ManifestName,
+    record: Record,
+    body: Vec<u8>,
+    base: Current,
+    tag: Tag,
+    next: Current,
+    step: Step,
+    tries: u32,
+    /// A swap was answered `Unknown`: it may still land.
+    in_doubt: Option<Failure>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Step {
+    Putting,
+    Checking,
+    Swapping,
+    Judging,
+}
+
+/// What a commit wants next.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Progress {
+    /// Make this call; its answer comes back through [`Commit::handle_answer`].
+    Call(StoreCall),
+    /// Wait as long as [`Limits::retry_delay_after`] says for so many tries, then
+    /// [`Commit::resume`].
+    Wait(u32),
+    /// It is over.
+    End(CommitEnd),
+}
+
+/// How a commit ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum CommitEnd {
+    /// It is done. `current` is what `CURRENT` held when that was seen: what this commit wrote, or
+    /// something later that builds on it.
+    Committed {
+        /// What `CURRENT` held.
+        current: Current,
+        /// Its tag.
+        tag: Tag,
+    },
+    /// It is not done and never will be: somebody else's commit took its place.
+    Overtaken {
+        /// What `CURRENT` held.
+        current: Current,
+        /// Its tag.
+        tag: Tag,
+    },
+    /// `CURRENT` has moved so far that it does not show what became of this commit.
+    Lost {
+        /// What `CURRENT` held.
+        current: Current,
+    },
+    /// It is not done and never will be.
+    Failed(Failure),
+    /// `CURRENT` holds something that can't be: damage, another root, an older version.
+    Broken(Failure),
+}
+
+impl Commit {
+    /// A commit of `record` on top of `base`, which `CURRENT` held under `tag`; `next` is what
+    /// `CURRENT` is to hold.
+    ///
+    /// # Panics
+    /// When record, base and next do not follow each other.
+    #[must_use]
+    pub fn new(name: ManifestName, record: Record, base: Current, tag: Tag, next: Current) -> Self {
+        assert!(
+            record.version == base.version().next(),
+            "{name} follows {}",
+            base.version()
+        );
+        assert!(
+            name.version == record.version,
+            "{name} is named after {}",
+            record.version
+        );
+        assert!(
+            next.version() == record.version,
+            "{name} makes {}",
+            next.version()
+        );
+        let body = record.encode();
+        Self {
+            name,
+            record,
+            body,
+            base,
+            tag,
+            next,
+            step: Step::Putting,
+            tries: 0,
+            in_doubt: None,
+        }
+    }
+
+    /// The name of its record.
+    #[must_use]
+    pub fn name(&self) -> ManifestName {
+        self.name
+    }
+
+    /// What it commits.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Its record, at the end.
+    #[must_use]
+    pub fn into_record(self) -> Record {
+        self.record
+    }
+
+    /// What the store said when it last did not know, if the outcome is in doubt.
+    #[must_use]
+    pub fn doubt(&self) -> Option<&Failure> {
+        self.in_doubt.as_ref()
+    }
+
+    /// What it waits for, in words.
+    #[must_use]
+    pub fn waits_for(&self) -> &'static str {
+        match self.step {
+            Step::Putting => "the record to be stored",
+            Step::Checking => "the stored record to be read back",
+            Step::Swapping => "CURRENT to be swapped",
+            Step::Judging => "CURRENT to be read back",
+        }
+    }
+
+    /// The call to make now: at the start, and after a wait.
+    #[must_use]
+    pub fn resume(&mut self) -> Progress {
+        Progress::Call(match self.step {
+            Step::Putting => StoreCall::Put {
+                name: self.name,
+                body: self.body.clone(),
+            },
+            Step::Checking => StoreCall::Read {
+                token: StoreToken::ReadManifest(self.name),
+            },
+            Step::Swapping => StoreCall::Swap {
+                name: self.name,
+                expected: self.tag.clone(),
+                body: self.next.encode(),
+            },
+            Step::Judging => StoreCall::Read {
+                token: StoreToken::ReadCurrent,
+            },
+        })
+    }
+
+    /// Whether an answer with this token is the one that is waited for.
+    #[must_use]
+    pub fn expects(&self, token: &StoreToken) -> bool {
+        *token
+            == match self.step {
+                Step::Putting => StoreToken::PutManifest(self.name),
+                Step::Checking => StoreToken::ReadManifest(self.name),
+                Step::Swapping => StoreToken::Swap(self.name),
+                Step::Judging => StoreToken::ReadCurrent,
+            }
+    }
+
+    /// Takes the answer to the last call.
+    #[must_use]
+    pub fn handle_answer(&mut self, answer: Answer<StorePayload>) -> Progress {
+        match self.step {
+            Step::Putting => self.put(answer),
+            Step::Checking => self.checked(answer),
+            Step::Swapping => self.swapped(answer),
+            Step::Judging => self.judged(answer),
+        }
+    }
+
+    fn go_to(&mut self, step: Step) -> Progress {
+        self.step = step;
+        self.tries = 0;
+        self.resume()
+    }
+
+    fn wait(&mut self) -> Progress {
+        self.tries = self.tries.saturating_add(1);
+        Progress::Wait(self.tries)
+    }
+
+    /// Something failed for certain. While nothing is in doubt that ends the commit, unless the
+    /// trouble may pass by itself soon.
+    fn failed(&mut self, failure: Failure) -> Progress {
+        let may_pass = failure.kind.is_retryable() && self.tries < CERTAIN_FAILURES_MAX;
+        if guard!(DoubtIsRepeated, self.in_doubt.is_none()) && !may_pass {
+            return Progress::End(CommitEnd::Failed(failure));
+        }
+        self.wait()
+    }
+
+    fn put(&mut self, answer: Answer<StorePayload>) -> Progress {
+        match answer {
+            Answer::Done(_) => self.go_to(Step::Swapping),
+            Answer::Refused => self.go_to(Step::Checking),
+            Answer::Failed(failure) => self.failed(failure),
+            Answer::Unknown(_) => self.wait(),
+        }
+    }
+
+    fn checked(&mut self, answer: Answer<StorePayload>) -> Progress {
+        match answer {
+            Answer::Done(StorePayload::Content { bytes, .. }) => {
+                if guard!(ExistsMeansDoneIfSame, bytes == self.body) {
+                    sometimes!(PutFoundItsOwnRecord);
+                    return self.go_to(Step::Swapping);
+                }
+                // Only this life can write under this name, so what is there is damage. The next
+                // try of the commit takes another name; this one is deleted after it ends.
+                let cause = self.name.to_string() + " holds something else than was put";
+                Progress::End(CommitEnd::Failed(Failure::new(FailureKind::Corrupt, cause)))
+            }
+            Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
+                // The store answered "exists" before it shows the object.
+                self.step = Step::Putting;
+                self.wait()
+            }
+            Answer::Failed(failure) => self.failed(failure),
+            Answer::Done(_) | Answer::Refused | Answer::Unknown(_) => self.wait(),
+        }
+    }
+
+    fn swapped(&mut self, answer: Answer<StorePayload>) -> Progress {
+        match answer {
+            Answer::Done(StorePayload::Swapped(tag)) => Progress::End(CommitEnd::Committed {
+                current: self.next.clone(),
+                tag,
+            }),
+            Answer::Done(_) | Answer::Refused => self.go_to(Step::Judging),
+            Answer::Failed(failure) => self.failed(failure),
+            Answer::Unknown(failure) => {
+                sometimes!(CommitInDoubt);
+                self.in_doubt = Some(failure);
+                self.wait()
+            }
+        }
+    }
+
+    fn judged(&mut self, answer: Answer<StorePayload>) -> Progress {
+        let Answer::Done(StorePayload::Content { bytes, tag }) = answer else {
+            return self.wait();
+        };
+        let current = match Current::decode(&bytes) {
+            Ok(current) => current,
+            Err(error) => return broken(error.to_string()),
+        };
+        if current.root() != self.base.root() {
+            return broken("CURRENT belongs to another root".to_string());
+        }
+        if current.version() < self.base.version() {
+            return broken("CURRENT went back to an older version".to_string());
+        }
+        if current.version() == self.base.version() {
+            if current.last_commit() != self.base.last_commit() {
+                return broken("CURRENT has two contents of one version".to_string());
+            }
+            // Some stores answer a conflict although nothing was stored.
+            sometimes!(SwapRefusedAlthoughNothingWasStored);
+            self.tag = tag;
+            self.step = Step::Swapping;
+            return self.wait();
+        }
+        self.moved(current, tag)
+    }
+
+    /// `CURRENT` has moved past the base: whatever it shows is final for this commit.
+    fn moved(&mut self, current: Current, tag: Tag) -> Progress {
+        let after = current.records_after(self.base.version());
+        let placed = after.and_then(|records| records.first());
+        Progress::End(match placed {
+            Some(name) if guard!(OwnNonceMeansDone, *name == self.name) => {
+                sometimes!(CommitFoundDoneByReading);
+                CommitEnd::Committed { current, tag }
+            }
+            Some(_) => CommitEnd::Overtaken { current, tag },
+            None => {
+                sometimes!(CommitLostForGood);
+                CommitEnd::Lost { current }
+            }
+        })
+    }
+
+    /// How long the machine's driver waits before [`Self::resume`].
+    #[must_use]
+    pub fn delay(limits: &Limits, tries: u32) -> core::time::Duration {
+        limits.retry_delay_after(tries)
+    }
+}
+
+fn broken(cause: alloc::string::String) -> Progress {
+    Progress::End(CommitEnd::Broken(Failure::new(FailureKind::Corrupt, cause)))
+}

@@ -1,0 +1,366 @@
+//! Acknowledgements and declines of subtasks.
+//!
+//! ```text
+//!  of this epoch? named attempt? --> stage its names --> pending? --> against which base?
+//!                                                                       | delta, full list
+//!                                             Answered <--- taken <-----+
+//! ```
+//!
+//! Invariants:
+//! - Every name in an acknowledgement of a named attempt is the leader's from its answer on, also
+//!   of one that is otherwise ignored: it is staged before anything else is looked at.
+//! - An acknowledgement that contradicts the registry is declined with a reason; it is input.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use super::action::AbortReason;
+use super::pending::{Acknowledged, Delta, DeltaNames};
+use super::{Coordinator, Phase};
+use crate::protocol::file::{FileDescription, FileSet};
+use crate::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
+use crate::protocol::marks::{guard, sometimes};
+use crate::protocol::message::{Acknowledge, Answered, Contradiction, Decline, Message, Verdict};
+use crate::protocol::outcome::{Ignored, Outcome};
+use crate::protocol::time::Timestamp;
+
+/// The names of a completed checkpoint's deltas, kept while an acknowledgement may come against an
+/// older base.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Overtaken {
+    pub(super) deltas: BTreeMap<SubtaskId, DeltaNames>,
+}
+
+impl Overtaken {
+    pub(super) fn rebase(
+        acknowledged: &mut BTreeMap<SubtaskId, Acknowledged>,
+        deltas: &BTreeMap<SubtaskId, DeltaNames>,
+    ) -> Result<(), (SubtaskId, Contradiction)> {
+        for (subtask, part) in acknowledged {
+            if let Some(names) = deltas.get(subtask) {
+                part.delta
+                    .rebase(names)
+                    .map_err(|found| (*subtask, found))?;
+                part.returned
+                    .retain(|name| part.delta.added.contains_key(name));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Coordinator {
+    /// Specification: `RecvAck`.
+    pub(super) fn acknowledge(&mut self, now: Timestamp, message: Acknowledge) -> Outcome {
+        if !self.leads() {
+            return Outcome::Ignored(Ignored::NotLeading);
+        }
+        if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
+            return Outcome::Ignored(Ignored::StaleEpoch);
+        }
+        let named = self.manifest().subtask_of(message.attempt) == Some(message.subtask);
+        if !guard!(
+            AttemptIsNamed,
+            named && self.attempts.contains_key(&message.attempt)
+        ) {
+            sometimes!(AcknowledgementOfReplacedAttempt);
+            self.answer(&message, Verdict::AttemptNotNamed);
+            return Outcome::Ignored(Ignored::UnknownAttempt);
+        }
+        self.stage(&message);
+        if let Err(found) = self.check_shape(&message) {
+            return self.contradicted(now, &message, found);
+        }
+        let Some(pending) = self.pending.get(&message.checkpoint) else {
+            return self.acknowledged_late(&message);
+        };
+        if pending.plan.get(&message.subtask) != Some(&message.attempt) {
+            self.answer(&message, Verdict::NotPending);
+            return Outcome::Ignored(Ignored::UnknownAttempt);
+        }
+        if pending.acknowledged.contains_key(&message.subtask) {
+            self.answer(&message, Verdict::Accepted);
+            return Outcome::Ignored(Ignored::Duplicate);
+        }
+        match self.express(&message) {
+            Ok(taken) => self.take(message, taken),
+            Err(found) => return self.contradicted(now, &message, found),
+        }
+        Outcome::Accepted
+    }
+
+    /// An acknowledgement of a checkpoint that is not pending: committing, over, or unknown.
+    fn acknowledged_late(&mut self, message: &Acknowledge) -> Outcome {
+        if self.committing.contains_key(&message.checkpoint)
+            || self.manifest().is_retained(message.checkpoint)
+        {
+            self.answer(message, Verdict::Accepted);
+            return Outcome::Ignored(Ignored::Duplicate);
+        }
+        sometimes!(AcknowledgementTooLate);
+        self.garbage.look();
+        self.answer(message, Verdict::NotPending);
+        Outcome::Ignored(Ignored::UnknownCheckpoint)
+    }
+
+    fn take(&mut self, message: Acknowledge, taken: Acknowledged) {
+        self.answer(&message, Verdict::Accepted);
+        let pending = self
+            .pending
+            .get_mut(&message.checkpoint)
+            .expect("it was found above");
+        pending.acknowledged.insert(message.subtask, taken);
+        self.commit_if_acknowledged(message.checkpoint);
+    }
+
+    /// With its last acknowledgement a checkpoint leaves pending, unless a newer one is already
+    /// committing: that one's completion will abort it, or its failure bring it back here.
+    pub(super) fn commit_if_acknowledged(&mut self, checkpoint: CheckpointId) {
+        let complete = self
+            .pending
+            .get(&checkpoint)
+            .is_some_and(super::PendingCheckpoint::is_acknowledged);
+        let newer = self
+            .committing
+            .last_key_value()
+            .is_some_and(|(newest, _)| *newest > checkpoint);
+        if guard!(AllAcknowledged, complete) && guard!(CommitsInOrder, !newer) {
+            let pending = self
+                .pending
+                .remove(&checkpoint)
+                .expect("it was found above");
+            self.committing.insert(checkpoint, pending.commit());
+            // No timeout ends it any more.
+            self.timers.disarm(super::Timer::Expire(checkpoint));
+        }
+    }
+
+    fn answer(&mut self, message: &Acknowledge, verdict: Verdict) {
+        let answered = Answered {
+            epoch: self.epoch,
+            attempt: message.attempt,
+            checkpoint: message.checkpoint,
+            verdict,
+        };
+        self.send(
+            message.attempt,
+            message.subtask,
+            Message::Answered(answered),
+        );
+    }
+
+    fn contradicted(
+        &mut self,
+        now: Timestamp,
+        message: &Acknowledge,
+        found: Contradiction,
+    ) -> Outcome {
+        self.answer(message, Verdict::Contradiction(found));
+        let reason = AbortReason::Contradiction(message.subtask, found);
+        self.abort(now, message.checkpoint, reason);
+        Outcome::Accepted
+    }
+
+    /// What can be said of an acknowledgement by itself.
+    fn check_shape(&self, message: &Acknowledge) -> Result<(), Contradiction> {
+        let limits = &self.config.limits;
+        let named = message.files.named();
+        let removed = match &message.files {
+            FileSet::Delta { removed, .. } => removed.as_slice(),
+            FileSet::Full(_) => &[],
+        };
+        if named.len() + removed.len() > limits.acknowledged_files_max
+            || message.user_bytes.len() > limits.user_bytes_max
+        {
+            return Err(Contradiction::TooLarge);
+        }
+        let ordered =
+            named.is_sorted_by(|a, b| a.name < b.name) && removed.is_sorted_by(|a, b| a < b);
+        if !ordered {
+            return Err(Contradiction::Disordered);
+        }
+        let mut locals = BTreeSet::new();
+        if !named.iter().all(|file| locals.insert(&file.local)) {
+            return Err(Contradiction::Disordered);
+        }
+        let condemned = named
+            .iter()
+            .find(|file| self.manifest().tombstones().contains(&file.name));
+        let clean = guard!(TombstoneIsNeverReferredTo, condemned.is_none());
+        match condemned {
+            Some(file) if !clean => Err(Contradiction::Condemned(file.name)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Tells an acknowledgement's files against the newest completed checkpoint.
+    fn express(&self, message: &Acknowledge) -> Result<Acknowledged, Contradiction> {
+        let (delta, returned) = match &message.files {
+            FileSet::Full(files) => self.express_full(message, files)?,
+            FileSet::Delta {
+                base,
+                added,
+                removed,
+            } => (
+                self.express_delta(message, *base, added, removed)?,
+                BTreeSet::new(),
+            ),
+        };
+        let subtask = message.subtask;
+        let registry = self.manifest().registry();
+        for name in &delta.removed {
+            if !registry.holds_current(subtask, *name) {
+                return Err(Contradiction::RemovesUnheld(*name));
+            }
+        }
+        for name in delta.added.keys() {
+            if registry.holds_current(subtask, *name) {
+                return Err(Contradiction::AddsHeld(*name));
+            }
+            // A name that was made by this attempt and is not staged has been in an interval
+            // before: it left, and within a line what left does not come back.
+            let own = name.attempt == message.attempt;
+            if own && !self.attempts[&message.attempt].is_staged(*name) {
+                return Err(Contradiction::ComesBack(*name));
+            }
+            if !own && !returned.contains(name) {
+                return Err(Contradiction::ForeignName(*name));
+            }
+        }
+        Ok(Acknowledged {
+            delta,
+            returned,
+            user_bytes: message.user_bytes.clone(),
+            cut_at: message.cut_at,
+        })
+    }
+
+    fn express_delta(
+        &self,
+        message: &Acknowledge,
+        base: CheckpointId,
+        added: &[FileDescription],
+        removed: &[FileName],
+    ) -> Result<Delta, Contradiction> {
+        let pending = &self.pending[&message.checkpoint];
+        if !guard!(BaseIsTheTriggers, pending.base == Some(base)) {
+            return Err(Contradiction::UnknownBase(base));
+        }
+        let mut delta = Delta {
+            added: added.iter().map(|file| (file.name, file.clone())).collect(),
+            removed: removed.iter().copied().collect(),
+        };
+        for overtaken in self
+            .overtaken
+            .range(base.next()..)
+            .map(|(_, overtaken)| overtaken)
+        {
+            if let Some(names) = overtaken.deltas.get(&message.subtask) {
+                sometimes!(BaseOvertaken);
+                delta.rebase(names)?;
+            }
+        }
+        Ok(delta)
+    }
+
+    /// A full list is compared with the subtask's current set, at the cost of that set.
+    fn express_full(
+        &self,
+        message: &Acknowledge,
+        files: &[FileDescription],
+    ) -> Result<(Delta, BTreeSet<FileName>), Contradiction> {
+        let subtask = message.subtask;
+        let registry = self.manifest().registry();
+        let listed: BTreeMap<FileName, &FileDescription> =
+            files.iter().map(|file| (file.name, file)).collect();
+        let mut delta = Delta::default();
+        let mut current = BTreeSet::new();
+        for file in registry.current(subtask) {
+            current.insert(file.name);
+            match listed.get(&file.name) {
+                Some(same) if **same == file.to_description() => {}
+                Some(_) => return Err(Contradiction::AddsHeld(file.name)),
+                None => {
+                    delta.removed.insert(file.name);
+                }
+            }
+        }
+        for file in files.iter().filter(|file| !current.contains(&file.name)) {
+            delta.added.insert(file.name, file.clone());
+        }
+        Ok((delta, self.returned(message, files, &current)))
+    }
+
+    /// The files of a full list that come back with the head of a new line.
+    fn returned(
+        &self,
+        message: &Acknowledge,
+        files: &[FileDescription],
+        current: &BTreeSet<FileName>,
+    ) -> BTreeSet<FileName> {
+        let Some(head) = self.manifest().head() else {
+            return BTreeSet::new();
+        };
+        let held: BTreeMap<FileName, _> = self
+            .manifest()
+            .registry()
+            .files(head, message.subtask)
+            .into_iter()
+            .map(|file| (file.name, file.to_description()))
+            .collect();
+        files
+            .iter()
+            .filter(|file| !current.contains(&file.name))
+            .filter(|file| held.get(&file.name).is_some_and(|known| *known == **file))
+            .map(|file| file.name)
+            .collect()
+    }
+
+    /// Deltas against older bases can still come while a pending checkpoint was triggered with one.
+    pub(super) fn trim_overtaken(&mut self) {
+        let oldest = self
+            .pending
+            .values()
+            .filter_map(|pending| pending.base)
+            .min();
+        match oldest {
+            Some(oldest) => self.overtaken.retain(|checkpoint, _| *checkpoint > oldest),
+            None => self.overtaken.clear(),
+        }
+    }
+
+    fn answer_decline(&mut self, message: &Decline) {
+        let answered = Answered {
+            epoch: self.epoch,
+            attempt: message.attempt,
+            checkpoint: message.checkpoint,
+            verdict: Verdict::NotPending,
+        };
+        self.send(
+            message.attempt,
+            message.subtask,
+            Message::Answered(answered),
+        );
+    }
+
+    pub(super) fn decline(&mut self, now: Timestamp, message: Decline) -> Outcome {
+        if self.phase != Phase::Leading {
+            return Outcome::Ignored(Ignored::NotLeading);
+        }
+        if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
+            return Outcome::Ignored(Ignored::StaleEpoch);
+        }
+        let Some(pending) = self.pending.get(&message.checkpoint) else {
+            // It is repeated until it is answered, and the news of the abort may have been lost.
+            self.answer_decline(&message);
+            return Outcome::Ignored(Ignored::UnknownCheckpoint);
+        };
+        let attempt: Option<&AttemptId> = pending.plan.get(&message.subtask);
+        if !guard!(AttemptIsNamed, attempt == Some(&message.attempt)) {
+            self.answer_decline(&message);
+            return Outcome::Ignored(Ignored::UnknownAttempt);
+        }
+        let reason = AbortReason::Declined(message.subtask, message.failure);
+        self.abort(now, message.checkpoint, reason);
+        Outcome::Accepted
+    }
+}

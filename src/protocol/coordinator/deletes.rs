@@ -1,0 +1,125 @@
+//! Deleting tombstones: beside everything else, bounded, retried for ever.
+//!
+//! Only tombstones are deleted, by anybody, at any time: a tombstone is never referred to again, so
+//! a late or doubled delete is harmless. When a delete is confirmed, a later commit forgets the
+//! tombstone. Nothing waits for a delete (FLINK-17073's back-pressure on triggers is not ours).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::Coordinator;
+use super::timers::Timer;
+use crate::protocol::answer::{Answer, Failure};
+use crate::protocol::id::FileName;
+use crate::protocol::marks::guard;
+use crate::protocol::outcome::{Ignored, Outcome};
+use crate::protocol::store::{StoreCall, StorePayload};
+use crate::protocol::time::Timestamp;
+
+/// Tombstones on their way out.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Deletes {
+    waiting: BTreeSet<FileName>,
+    in_flight: BTreeSet<FileName>,
+    /// Deletes that did not succeed, with how often, and what the store said last.
+    refused: BTreeMap<FileName, (u32, Option<Failure>)>,
+    confirmed: BTreeSet<FileName>,
+    forget_now: bool,
+}
+
+impl Deletes {
+    pub(super) fn add(&mut self, files: Vec<FileName>) {
+        self.waiting.extend(files);
+    }
+
+    pub(super) fn again(&mut self, file: FileName) {
+        if self.refused.contains_key(&file) {
+            self.waiting.insert(file);
+        }
+    }
+
+    pub(super) fn confirmed(&self) -> Vec<FileName> {
+        self.confirmed.iter().copied().collect()
+    }
+
+    pub(super) fn forget_now(&mut self) {
+        self.forget_now = true;
+    }
+
+    pub(super) fn forgets_now(&self) -> bool {
+        self.forget_now && !self.confirmed.is_empty()
+    }
+
+    pub(super) fn forgotten(&mut self, files: &[FileName]) {
+        for file in files {
+            self.confirmed.remove(file);
+        }
+        self.forget_now = false;
+    }
+
+    /// Whether nothing is left to delete or to forget.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+            && self.in_flight.is_empty()
+            && self.refused.is_empty()
+            && self.confirmed.is_empty()
+    }
+
+    /// A delete that the store does not do, if there is one.
+    #[must_use]
+    pub fn refused(&self) -> Option<(FileName, u32, Option<&Failure>)> {
+        let (file, (tries, failure)) = self.refused.first_key_value()?;
+        Some((*file, *tries, failure.as_ref()))
+    }
+}
+
+impl Coordinator {
+    pub(super) fn start_deletes(&mut self) {
+        if !self.leads() {
+            return;
+        }
+        while self.deletes.in_flight.len() < self.config.limits.deletes_in_flight_max {
+            let Some(file) = self.deletes.waiting.pop_first() else {
+                return;
+            };
+            if guard!(
+                DeletesOnlyTombstones,
+                self.manifest().tombstones().contains(&file)
+            ) {
+                self.deletes.in_flight.insert(file);
+                self.store(StoreCall::DeleteFile { name: file });
+            }
+        }
+    }
+
+    pub(super) fn file_deleted(
+        &mut self,
+        now: Timestamp,
+        file: FileName,
+        answer: Answer<StorePayload>,
+    ) -> Outcome {
+        if !self.deletes.in_flight.remove(&file) {
+            return Outcome::Ignored(Ignored::UnknownToken);
+        }
+        let failure = match answer {
+            Answer::Done(_) => {
+                self.deletes.refused.remove(&file);
+                self.deletes.confirmed.insert(file);
+                if !self.timers.is_armed(Timer::Forget) {
+                    self.timers
+                        .arm(Timer::Forget, now + self.config.limits.forget_delay);
+                }
+                return Outcome::Accepted;
+            }
+            Answer::Refused => None,
+            Answer::Failed(failure) | Answer::Unknown(failure) => Some(failure),
+        };
+        let refused = self.deletes.refused.entry(file).or_insert((0, None));
+        refused.0 = refused.0.saturating_add(1);
+        refused.1 = failure;
+        let delay = self.config.limits.retry_delay_after(refused.0);
+        self.timers.arm(Timer::Delete(file), now + delay);
+        Outcome::Accepted
+    }
+}

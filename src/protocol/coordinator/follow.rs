@@ -1,0 +1,119 @@
+//! Following what guests committed meanwhile: pins and unpins of the same epoch.
+//!
+//! The leader's own commit was refused because `CURRENT` had moved. It reads the records that it
+//! does not know, applies them, and builds its commit anew.
+
+use alloc::collections::VecDeque;
+use alloc::string::ToString;
+
+use super::Coordinator;
+use super::timers::Timer;
+use crate::protocol::answer::{Answer, Failure, FailureKind, Tag};
+use crate::protocol::id::ManifestName;
+use crate::protocol::manifest::{Change, Current, Record};
+use crate::protocol::marks::sometimes;
+use crate::protocol::outcome::{Ignored, Outcome};
+use crate::protocol::store::{StoreCall, StorePayload, StoreToken};
+use crate::protocol::time::Timestamp;
+
+/// Records on their way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Follow {
+    current: Current,
+    tag: Tag,
+    missing: VecDeque<ManifestName>,
+    tries: u32,
+}
+
+impl Coordinator {
+    pub(super) fn follow(&mut self, current: Current, tag: Tag) {
+        assert!(
+            current.epoch() == self.epoch,
+            "{} follows {}",
+            self.epoch,
+            current.epoch()
+        );
+        let version = self.manifest().version();
+        let Some(missing) = current.records_after(version) else {
+            let cause = "CURRENT moved on within this epoch by more than its tail shows";
+            return self.broken(Failure::new(FailureKind::Corrupt, cause));
+        };
+        let missing: VecDeque<_> = missing.iter().copied().collect();
+        self.follow = Some(Follow {
+            current,
+            tag,
+            missing,
+            tries: 0,
+        });
+        self.resume_follow();
+    }
+
+    pub(super) fn resume_follow(&mut self) {
+        let Some(name) = self
+            .follow
+            .as_ref()
+            .and_then(|follow| follow.missing.front())
+            .copied()
+        else {
+            return;
+        };
+        self.store(StoreCall::Read {
+            token: StoreToken::ReadManifest(name),
+        });
+    }
+
+    pub(super) fn follow_answered(
+        &mut self,
+        now: Timestamp,
+        token: &StoreToken,
+        answer: Answer<StorePayload>,
+    ) -> Outcome {
+        let Some(follow) = &mut self.follow else {
+            return Outcome::Ignored(Ignored::UnknownToken);
+        };
+        let awaited = follow
+            .missing
+            .front()
+            .copied()
+            .map(StoreToken::ReadManifest);
+        if awaited.as_ref() != Some(token) || self.timers.is_armed(Timer::Follow) {
+            return Outcome::Ignored(Ignored::UnknownToken);
+        }
+        let Answer::Done(StorePayload::Content { bytes, .. }) = answer else {
+            follow.tries = follow.tries.saturating_add(1);
+            let delay = self.config.limits.retry_delay_after(follow.tries);
+            self.timers.arm(Timer::Follow, now + delay);
+            return Outcome::Accepted;
+        };
+        match Record::decode(&bytes) {
+            Ok(record) => self.followed(now, &record),
+            Err(error) => self.broken(Failure::new(FailureKind::Corrupt, error.to_string())),
+        }
+        Outcome::Accepted
+    }
+
+    fn followed(&mut self, now: Timestamp, record: &Record) {
+        let only_pins = record
+            .changes
+            .iter()
+            .all(|change| matches!(change, Change::Pin { .. } | Change::Unpin { .. }));
+        if !only_pins {
+            let cause = "a record of this epoch that this leader did not write does more than pin";
+            return self.broken(Failure::new(FailureKind::Corrupt, cause));
+        }
+        let confirmed = self.confirmed.as_mut().expect("a leader has loaded");
+        if let Err(error) = confirmed.manifest.apply(record) {
+            return self.broken(Failure::new(FailureKind::Corrupt, error.to_string()));
+        }
+        sometimes!(GuestFollowed);
+        let follow = self.follow.as_mut().expect("it was found above");
+        follow.missing.pop_front();
+        follow.tries = 0;
+        if follow.missing.is_empty() {
+            let follow = self.follow.take().expect("it was found above");
+            self.moved_to(now, follow.current, follow.tag);
+        } else {
+            self.resume_follow();
+        }
+    }
+}

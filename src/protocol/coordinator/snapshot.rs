@@ -1,0 +1,225 @@
+//! Full snapshots of the manifest, written beside the commits; and manifest objects that are
+//! nobody's any more.
+//!
+//! ```text
+//!  due --> Putting --> Checking (read back) --> ready --named by the next ordinary commit-->
+//! ```
+//!
+//! The previous snapshot and the records since it stay until this one was read back, so that one
+//! damaged object loses nothing.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::Coordinator;
+use super::timers::Timer;
+use crate::protocol::answer::Answer;
+use crate::protocol::id::ManifestName;
+use crate::protocol::marks::{guard, sometimes};
+use crate::protocol::outcome::{Ignored, Outcome};
+use crate::protocol::store::{StoreCall, StorePayload, StoreToken};
+use crate::protocol::time::Timestamp;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Step {
+    Putting,
+    Checking,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Writing {
+    name: ManifestName,
+    body: Vec<u8>,
+    step: Step,
+    tries: u32,
+}
+
+/// Snapshots on their way, and manifest objects to delete.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Snapshots {
+    writing: Option<Writing>,
+    ready: Option<ManifestName>,
+    failed_in_a_row: u32,
+    /// Objects to delete, with the tries so far.
+    obsolete: BTreeMap<ManifestName, u32>,
+    deleting: BTreeSet<ManifestName>,
+}
+
+impl Snapshots {
+    pub(super) fn expects(&self, token: &StoreToken) -> bool {
+        self.writing.as_ref().is_some_and(|writing| {
+            *token
+                == match writing.step {
+                    Step::Putting => StoreToken::PutManifest(writing.name),
+                    Step::Checking => StoreToken::ReadManifest(writing.name),
+                }
+        })
+    }
+
+    /// A snapshot that was read back and may be named.
+    pub(super) fn ready(&self) -> Option<ManifestName> {
+        self.ready
+    }
+
+    pub(super) fn named(&mut self, name: ManifestName) {
+        if self.ready == Some(name) {
+            self.ready = None;
+        }
+    }
+
+    pub(super) fn obsolete(&mut self, names: impl IntoIterator<Item = ManifestName>) {
+        for name in names {
+            self.obsolete.entry(name).or_insert(0);
+        }
+    }
+
+    /// Whether no manifest object waits to be deleted.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.obsolete.is_empty()
+    }
+}
+
+impl Coordinator {
+    pub(super) fn write_snapshot_if_due(&mut self) {
+        let busy = self.snapshot.writing.is_some()
+            || self.snapshot.ready.is_some()
+            || self.timers.is_armed(Timer::Snapshot);
+        let current = &self
+            .confirmed
+            .as_ref()
+            .expect("a leader has loaded")
+            .current;
+        let records = current.records_since_snapshot();
+        if busy || !self.leads() || records < self.config.limits.tail_records_max as u64 {
+            return;
+        }
+        let version = self.manifest().version();
+        let body = self.manifest().encode_snapshot();
+        let epoch = self.epoch;
+        let name = self.draw_name(version, epoch, true);
+        self.snapshot.writing = Some(Writing {
+            name,
+            body,
+            step: Step::Putting,
+            tries: 0,
+        });
+        self.resume_snapshot();
+    }
+
+    pub(super) fn resume_snapshot(&mut self) {
+        let Some(writing) = &self.snapshot.writing else {
+            return self.write_snapshot_if_due();
+        };
+        let call = match writing.step {
+            Step::Putting => StoreCall::Put {
+                name: writing.name,
+                body: writing.body.clone(),
+            },
+            Step::Checking => StoreCall::Read {
+                token: StoreToken::ReadManifest(writing.name),
+            },
+        };
+        self.store(call);
+    }
+
+    pub(super) fn snapshot_answered(
+        &mut self,
+        now: Timestamp,
+        answer: Answer<StorePayload>,
+    ) -> Outcome {
+        if self.timers.is_armed(Timer::Snapshot) {
+            return Outcome::Ignored(Ignored::UnknownToken);
+        }
+        let writing = self
+            .snapshot
+            .writing
+            .as_mut()
+            .expect("an answer is expected by a snapshot");
+        match (writing.step, answer) {
+            (Step::Putting, Answer::Done(_) | Answer::Refused) => {
+                writing.step = Step::Checking;
+                self.resume_snapshot();
+            }
+            (Step::Checking, Answer::Done(StorePayload::Content { bytes, .. })) => {
+                let same = bytes == writing.body;
+                let writing = self.snapshot.writing.take().expect("it was found above");
+                if guard!(SnapshotReadBack, same) {
+                    sometimes!(SnapshotWritten);
+                    self.snapshot.failed_in_a_row = 0;
+                    self.snapshot.ready = Some(writing.name);
+                } else {
+                    self.give_snapshot_up(now, writing.name);
+                }
+            }
+            (Step::Putting | Step::Checking, Answer::Failed(failure))
+                if !failure.kind.is_retryable() =>
+            {
+                let writing = self.snapshot.writing.take().expect("it was found above");
+                self.give_snapshot_up(now, writing.name);
+            }
+            (Step::Putting | Step::Checking, _) => {
+                writing.tries = writing.tries.saturating_add(1);
+                let delay = self.config.limits.retry_delay_after(writing.tries);
+                self.timers.arm(Timer::Snapshot, now + delay);
+            }
+        }
+        Outcome::Accepted
+    }
+
+    /// It can't be had now. Nothing rests on it; another one is tried later.
+    fn give_snapshot_up(&mut self, now: Timestamp, name: ManifestName) {
+        self.snapshot.obsolete([name]);
+        self.delete_manifest_objects();
+        self.snapshot.failed_in_a_row = self.snapshot.failed_in_a_row.saturating_add(1);
+        let delay = self
+            .config
+            .limits
+            .retry_delay_after(self.snapshot.failed_in_a_row);
+        self.timers.arm(Timer::Snapshot, now + delay);
+    }
+
+    pub(super) fn delete_manifest_objects(&mut self) {
+        if self.timers.is_armed(Timer::DeleteManifest) {
+            return;
+        }
+        let room = self.config.limits.deletes_in_flight_max;
+        let free = room.saturating_sub(self.snapshot.deleting.len());
+        let next: Vec<_> = self
+            .snapshot
+            .obsolete
+            .keys()
+            .filter(|name| !self.snapshot.deleting.contains(name))
+            .take(free)
+            .copied()
+            .collect();
+        for name in next {
+            self.snapshot.deleting.insert(name);
+            self.store(StoreCall::DeleteManifest { name });
+        }
+    }
+
+    pub(super) fn manifest_object_deleted(
+        &mut self,
+        now: Timestamp,
+        name: ManifestName,
+        answer: Answer<StorePayload>,
+    ) -> Outcome {
+        if !self.snapshot.deleting.remove(&name) {
+            return Outcome::Ignored(Ignored::UnknownToken);
+        }
+        match answer {
+            Answer::Done(_) => {
+                self.snapshot.obsolete.remove(&name);
+                self.delete_manifest_objects();
+            }
+            Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {
+                let tries = self.snapshot.obsolete.entry(name).or_insert(0);
+                *tries = tries.saturating_add(1);
+                let delay = self.config.limits.retry_delay_after(*tries);
+                self.timers.arm(Timer::DeleteManifest, now + delay);
+            }
+        }
+        Outcome::Accepted
+    }
+}

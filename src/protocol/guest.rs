@@ -1,0 +1,311 @@
+//! A guest: whoever is not the leader, and pins or unpins a retained checkpoint.
+//!
+//! A guest may commit exactly one kind of record, keeping the epoch. It loads the manifest, commits
+//! its pin on top of it, and begins anew if somebody else's commit took its place.
+//!
+//! ```text
+//!  Loading --> Committing --> Done
+//!     ^------------| overtaken
+//! ```
+//!
+//! What it does not do: delete, lead, or keep the pin alive; a pin has no clock and ends by its
+//! owner's unpin or by hand. Specification: `GuestPin`.
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::answer::{Answer, Failure};
+use super::commit::{Commit, CommitEnd, Progress};
+use super::id::{CheckpointId, ManifestName, Nonce};
+use super::limits::Limits;
+use super::manifest::{Change, Expected, LoadError, Loaded, Loader, PinOwner, Record};
+use super::outcome::{Ignored, Outcome};
+use super::store::{StoreCall, StorePayload, StoreToken};
+use super::time::Timestamp;
+
+/// What a guest wants.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PinWish {
+    /// The checkpoint; `None` is the newest that a restart would restore.
+    pub checkpoint: Option<CheckpointId>,
+    /// Whose pin.
+    pub owner: PinOwner,
+    /// Whether it begins or ends.
+    pub begins: bool,
+}
+
+/// Why a guest did not get what it wants.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuestError {
+    /// The manifest can't be read.
+    #[error("the manifest can't be read: {0}")]
+    Load(LoadError),
+    /// There is no root.
+    #[error("there is no root")]
+    NoRoot,
+    /// Nobody has led the root yet, so there is nothing to pin.
+    #[error("nothing has been checkpointed yet")]
+    Unclaimed,
+    /// The checkpoint is not retained (any more).
+    #[error("{checkpoint} is not retained; retained are {retained:?}")]
+    NotRetained {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The retained ones.
+        retained: Vec<CheckpointId>,
+    },
+    /// There is no such pin.
+    #[error("{checkpoint} is not pinned by {:?}", owner.0)]
+    NoSuchPin {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// The owner.
+        owner: PinOwner,
+    },
+    /// As many pins as may be.
+    #[error("the root has {0} pins, as many as may be")]
+    TooManyPins(usize),
+    /// The commit failed for certain.
+    #[error("the pin can't be committed: {0}")]
+    Commit(Failure),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Step {
+    Loading(Loader),
+    Committing {
+        commit: Commit,
+        checkpoint: CheckpointId,
+        resume_at: Option<Timestamp>,
+    },
+    Done(Result<CheckpointId, GuestError>),
+}
+
+/// A guest that pins or unpins; see the module.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Guest {
+    wish: PinWish,
+    expected: Expected,
+    limits: Limits,
+    life: Nonce,
+    names_drawn: u64,
+    step: Step,
+    calls: VecDeque<StoreCall>,
+}
+
+impl Guest {
+    /// A guest with a wish. `life` is drawn at random; its lower 24 bits are not used.
+    #[must_use]
+    pub fn new(wish: PinWish, expected: Expected, limits: Limits, life: Nonce) -> Self {
+        let step = Step::Loading(Loader::new(expected.clone(), &limits));
+        let calls = VecDeque::new();
+        let mut guest = Self {
+            wish,
+            expected,
+            limits,
+            life,
+            names_drawn: 0,
+            step,
+            calls,
+        };
+        guest.load_on();
+        guest
+    }
+
+    /// The next call to make; drain it until there is none.
+    pub fn poll_action(&mut self) -> Option<StoreCall> {
+        self.calls.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] is wanted next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        match &self.step {
+            Step::Loading(loader) => loader.poll_timeout(),
+            Step::Committing { resume_at, .. } => *resume_at,
+            Step::Done(_) => None,
+        }
+    }
+
+    /// The pinned or unpinned checkpoint, or why there is none, once that is known.
+    #[must_use]
+    pub fn result(&self) -> Option<&Result<CheckpointId, GuestError>> {
+        match &self.step {
+            Step::Done(result) => Some(result),
+            Step::Loading(_) | Step::Committing { .. } => None,
+        }
+    }
+
+    /// Takes the time.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        match &mut self.step {
+            Step::Loading(loader) => {
+                loader.handle_timeout(now);
+                self.load_on();
+            }
+            Step::Committing {
+                commit, resume_at, ..
+            } => {
+                if resume_at.take_if(|at| *at <= now).is_some() {
+                    let progress = commit.resume();
+                    self.progressed(now, progress);
+                }
+            }
+            Step::Done(_) => {}
+        }
+    }
+
+    /// Takes the answer to a call.
+    pub fn handle_answer(
+        &mut self,
+        now: Timestamp,
+        token: &StoreToken,
+        answer: Answer<StorePayload>,
+    ) -> Outcome {
+        match &mut self.step {
+            Step::Loading(loader) => {
+                let outcome = loader.handle_answer(now, token, answer);
+                self.load_on();
+                outcome
+            }
+            Step::Committing {
+                commit,
+                resume_at: None,
+                ..
+            } if commit.expects(token) => {
+                let progress = commit.handle_answer(answer);
+                self.progressed(now, progress);
+                Outcome::Accepted
+            }
+            Step::Committing { .. } => Outcome::Ignored(Ignored::UnknownToken),
+            Step::Done(_) => Outcome::Ignored(Ignored::Finished),
+        }
+    }
+
+    fn done(&mut self, result: Result<CheckpointId, GuestError>) {
+        self.step = Step::Done(result);
+    }
+
+    fn load_again(&mut self) {
+        self.step = Step::Loading(Loader::new(self.expected.clone(), &self.limits));
+        self.load_on();
+    }
+
+    fn load_on(&mut self) {
+        let Step::Loading(loader) = &mut self.step else {
+            return;
+        };
+        while let Some(call) = loader.poll_action() {
+            self.calls.push_back(call);
+        }
+        match loader.take_result() {
+            None => {}
+            Some(Err(error)) => self.done(Err(GuestError::Load(error))),
+            Some(Ok(Loaded::NoRoot)) => self.done(Err(GuestError::NoRoot)),
+            Some(Ok(Loaded::Root(root))) => match self.judge(&root.manifest) {
+                Err(error) => self.done(Err(error)),
+                Ok((checkpoint, true)) => self.done(Ok(checkpoint)),
+                Ok((checkpoint, false)) => self.commit(checkpoint, root.current, root.tag),
+            },
+        }
+    }
+
+    /// The checkpoint of the wish, and whether the wish is already so.
+    fn judge(
+        &self,
+        manifest: &super::manifest::Manifest,
+    ) -> Result<(CheckpointId, bool), GuestError> {
+        let owner = self.wish.owner.clone();
+        let Some(checkpoint) = self.wish.checkpoint.or_else(|| manifest.restore_point()) else {
+            return Err(GuestError::Unclaimed);
+        };
+        let pinned = manifest.pins().contains(&(checkpoint, owner.clone()));
+        if self.wish.begins {
+            if !manifest.is_retained(checkpoint) {
+                let retained = manifest.retained().collect();
+                return Err(GuestError::NotRetained {
+                    checkpoint,
+                    retained,
+                });
+            }
+            if !pinned && manifest.pins().len() >= self.limits.pins_max {
+                return Err(GuestError::TooManyPins(manifest.pins().len()));
+            }
+            return Ok((checkpoint, pinned));
+        }
+        if pinned || self.names_drawn > 0 {
+            // After a try of its own, a pin that is gone was ended by that.
+            return Ok((checkpoint, !pinned));
+        }
+        Err(GuestError::NoSuchPin { checkpoint, owner })
+    }
+
+    fn commit(
+        &mut self,
+        checkpoint: CheckpointId,
+        current: super::manifest::Current,
+        tag: super::answer::Tag,
+    ) {
+        let (version, epoch) = (current.version().next(), current.epoch());
+        assert!(self.names_drawn < 1 << 24, "a guest drew too many names");
+        let nonce = Nonce((self.life.0 & !0xff_ffff) | self.names_drawn);
+        self.names_drawn += 1;
+        let name = ManifestName {
+            version,
+            epoch,
+            nonce,
+        };
+        let owner = self.wish.owner.clone();
+        let change = if self.wish.begins {
+            Change::Pin { checkpoint, owner }
+        } else {
+            Change::Unpin { checkpoint, owner }
+        };
+        let record = Record {
+            version,
+            epoch,
+            changes: vec![change],
+        };
+        let next = current.successor(name, None).current;
+        let mut commit = Commit::new(name, record, current, tag, next);
+        if let Progress::Call(call) = commit.resume() {
+            self.calls.push_back(call);
+        }
+        self.step = Step::Committing {
+            commit,
+            checkpoint,
+            resume_at: None,
+        };
+    }
+
+    fn progressed(&mut self, now: Timestamp, progress: Progress) {
+        let Step::Committing {
+            commit,
+            checkpoint,
+            resume_at,
+        } = &mut self.step
+        else {
+            return;
+        };
+        let checkpoint = *checkpoint;
+        match progress {
+            Progress::Call(call) => self.calls.push_back(call),
+            Progress::Wait(tries) => *resume_at = Some(now + Commit::delay(&self.limits, tries)),
+            Progress::End(CommitEnd::Committed { .. }) => self.done(Ok(checkpoint)),
+            Progress::End(CommitEnd::Overtaken { .. }) => {
+                // Its swap was refused for certain: the record is its maker's to delete. Absent or
+                // not, nobody waits for the answer.
+                let name = commit.name();
+                self.calls.push_back(StoreCall::DeleteManifest { name });
+                self.load_again();
+            }
+            // Whether the pin is there shows in the manifest itself.
+            Progress::End(CommitEnd::Lost { .. }) => self.load_again(),
+            Progress::End(CommitEnd::Failed(failure) | CommitEnd::Broken(failure)) => {
+                self.done(Err(GuestError::Commit(failure)));
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! What the registry answers, and the check of its invariants.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::ops::Bound;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{Files, Interval, Registry, Table};
+use crate::protocol::answer::Digest;
+use crate::protocol::file::{FileDescription, FileKind};
+use crate::protocol::id::{AttemptId, CheckpointId, FileName, LocalName, OperatorId, SubtaskId};
+
+const FIRST_SUBTASK: SubtaskId = SubtaskId {
+    operator: OperatorId(0),
+    index: 0,
+};
+const LAST_SUBTASK: SubtaskId = SubtaskId {
+    operator: OperatorId(u32::MAX),
+    index: u32::MAX,
+};
+
+/// A file as the registry knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FileView<'a> {
+    /// Its name in the store.
+    pub name: FileName,
+    /// Its path below the subtask's local directory.
+    pub local: &'a LocalName,
+    /// What kind of file it is.
+    pub kind: FileKind,
+    /// Its size and checksum.
+    pub digest: Digest,
+    /// The first completed checkpoint of the interval that holds it.
+    pub born: CheckpointId,
+}
+
+impl FileView<'_> {
+    /// The same as a value of its own.
+    #[must_use]
+    pub fn to_description(self) -> FileDescription {
+        FileDescription {
+            name: self.name,
+            local: self.local.clone(),
+            kind: self.kind,
+            digest: self.digest,
+        }
+    }
+}
+
+fn view<'a>((name, interval): (&FileName, &'a Interval)) -> FileView<'a> {
+    FileView {
+        name: *name,
+        local: &interval.local,
+        kind: interval.kind,
+        digest: interval.digest,
+        born: interval.born,
+    }
+}
+
+/// One interval of a file, for people to read.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileInterval {
+    /// The subtask that holds the file.
+    pub subtask: SubtaskId,
+    /// The first completed checkpoint that holds it; it need not be retained any more.
+    pub born: CheckpointId,
+    /// The newest retained checkpoint that holds it; `None` while the newest does.
+    pub last: Option<CheckpointId>,
+}
+
+/// A broken invariant of the registry; in a decoded one, damage.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryDamage {
+    /// A subtask stands in a table without a file.
+    #[error("{0} has an empty table")]
+    EmptyTable(SubtaskId),
+    /// An interval does not hold the checkpoint that it is filed under.
+    #[error("{file} of {subtask} is born in {born} but filed under {last}")]
+    Misplaced {
+        /// The file.
+        file: FileName,
+        /// The subtask.
+        subtask: SubtaskId,
+        /// Where the interval begins.
+        born: CheckpointId,
+        /// Where it is filed.
+        last: CheckpointId,
+    },
+    /// The newest checkpoint has a dead list, or there are intervals without any checkpoint.
+    #[error("{file} of {subtask} ended although no newer checkpoint is there")]
+    EndedByNothing {
+        /// The file.
+        file: FileName,
+        /// The subtask.
+        subtask: SubtaskId,
+    },
+    /// Two intervals of a file in one subtask overlap.
+    #[error("{file} is twice in {subtask} at {checkpoint}")]
+    Overlap {
+        /// The file.
+        file: FileName,
+        /// The subtask.
+        subtask: SubtaskId,
+        /// Where they overlap.
+        checkpoint: CheckpointId,
+    },
+    /// Two intervals describe one file differently.
+    #[error("{0} is described in two ways")]
+    DescribedTwice(FileName),
+    /// A derived count is wrong.
+    #[error("the registry's counts are wrong")]
+    Counts,
+}
+
+impl Registry {
+    /// The files of a retained checkpoint's subtask, in the order of their names; nothing if it is
+    /// not retained or the subtask has none.
+    ///
+    /// Cost: the subtask's open intervals and its part of the dead lists from the checkpoint on.
+    #[must_use]
+    pub fn files(&self, checkpoint: CheckpointId, subtask: SubtaskId) -> Vec<FileView<'_>> {
+        if !self.is_retained(checkpoint) {
+            return Vec::new();
+        }
+        let mut files: Vec<FileView<'_>> = self
+            .dead
+            .range(checkpoint..)
+            .filter_map(|(_, list)| list.get(&subtask))
+            .chain(self.open.get(&subtask))
+            .flatten()
+            .filter(|(_, interval)| interval.born <= checkpoint)
+            .map(view)
+            .collect();
+        files.sort_unstable_by_key(|file| file.name);
+        files
+    }
+
+    /// The files of the newest checkpoint's subtask, in order: its open intervals.
+    pub fn current(&self, subtask: SubtaskId) -> impl Iterator<Item = FileView<'_>> {
+        self.open.get(&subtask).into_iter().flatten().map(view)
+    }
+
+    /// How many files the newest checkpoint's subtask has.
+    #[must_use]
+    pub fn current_count(&self, subtask: SubtaskId) -> usize {
+        self.open.get(&subtask).map_or(0, BTreeMap::len)
+    }
+
+    /// Whether the newest checkpoint's subtask holds the file.
+    #[must_use]
+    pub fn holds_current(&self, subtask: SubtaskId, file: FileName) -> bool {
+        self.current_file(subtask, file).is_some()
+    }
+
+    /// The file as the newest checkpoint's subtask holds it.
+    #[must_use]
+    pub fn current_file(&self, subtask: SubtaskId, file: FileName) -> Option<FileView<'_>> {
+        let found = self.open.get(&subtask)?.get_key_value(&file)?;
+        Some(view(found))
+    }
+
+    /// Whether a retained checkpoint holds the file.
+    ///
+    /// Cost: a look into one table for each retained checkpoint and each subtask that has files of
+    /// the same maker; nearly always one subtask.
+    #[must_use]
+    pub fn holds(&self, file: FileName) -> bool {
+        self.tables_with(file.attempt)
+            .any(|(_, _, files)| files.contains_key(&file))
+    }
+
+    /// Those of the names that a retained checkpoint holds. For the sweep.
+    #[must_use]
+    pub fn known_among(&self, names: &BTreeSet<FileName>) -> BTreeSet<FileName> {
+        let is_known = |name: &&FileName| self.holds(**name);
+        names.iter().filter(is_known).copied().collect()
+    }
+
+    /// The intervals of a file, in the order of subtask and birth.
+    #[must_use]
+    pub fn intervals_of(&self, file: FileName) -> Vec<FileInterval> {
+        let mut intervals: Vec<FileInterval> = self
+            .tables_with(file.attempt)
+            .filter_map(|(subtask, last, files)| {
+                let born = files.get(&file)?.born;
+                Some(FileInterval {
+                    subtask,
+                    born,
+                    last,
+                })
+            })
+            .collect();
+        intervals.sort_unstable();
+        intervals
+    }
+
+    /// What is known of a file that a retained checkpoint holds.
+    #[must_use]
+    pub fn describe(&self, file: FileName) -> Option<FileView<'_>> {
+        self.tables_with(file.attempt)
+            .find_map(|(_, _, files)| files.get_key_value(&file))
+            .map(view)
+    }
+
+    /// The retained checkpoints that hold the file, oldest first.
+    #[must_use]
+    pub fn holders(&self, file: FileName) -> BTreeSet<CheckpointId> {
+        let mut holders = BTreeSet::new();
+        for interval in self.intervals_of(file) {
+            let end = interval.last.map_or(Bound::Unbounded, Bound::Included);
+            let held = self.dead.range((Bound::Included(interval.born), end));
+            holders.extend(held.map(|(checkpoint, _)| *checkpoint));
+        }
+        holders
+    }
+
+    /// The number of retained checkpoints that hold the file, as Flink shows it. Computed for
+    /// people to read, never stored.
+    #[must_use]
+    pub fn reference_count(&self, file: FileName) -> usize {
+        self.holders(file).len()
+    }
+
+    /// The number of intervals, which is what the registry's size follows.
+    #[must_use]
+    pub fn interval_count(&self) -> usize {
+        let tables = self.dead.values().chain([&self.open]);
+        tables.flatten().map(|(_, files)| files.len()).sum()
+    }
+
+    /// The tables that can hold files of an attempt, with their subtask and the newest retained
+    /// checkpoint that their intervals hold (`None`: they are open).
+    fn tables_with(
+        &self,
+        maker: AttemptId,
+    ) -> impl Iterator<Item = (SubtaskId, Option<CheckpointId>, &Files)> {
+        let subtasks = self
+            .makers
+            .range((maker, FIRST_SUBTASK)..=(maker, LAST_SUBTASK));
+        subtasks.flat_map(move |((_, subtask), _)| {
+            let open = self.open.get(subtask).map(|files| (*subtask, None, files));
+            let dead = self.dead.iter().filter_map(move |(last, list)| {
+                let files = list.get(subtask)?;
+                Some((*subtask, Some(*last), files))
+            });
+            open.into_iter().chain(dead)
+        })
+    }
+
+    /// Checks every invariant. For loaders and tests: the cost is all that exists.
+    ///
+    /// # Errors
+    /// The first invariant found broken.
+    pub fn validate(&self) -> Result<(), RegistryDamage> {
+        let newest = self.newest();
+        let dead = self.dead.iter().map(|(last, table)| (Some(*last), table));
+        for (last, table) in dead.chain([(None, &self.open)]) {
+            for (subtask, files) in table {
+                if files.is_empty() {
+                    return Err(RegistryDamage::EmptyTable(*subtask));
+                }
+                for (file, interval) in files {
+                    check_place(newest, last, *subtask, *file, interval)?;
+                }
+            }
+        }
+        self.check_overlaps()?;
+        let mut fresh = Self {
+            open: Table::new(),
+            dead: BTreeMap::new(),
+            ..Self::default()
+        };
+        (fresh.several, fresh.makers) = derive_counts(&self.open, &self.dead);
+        if fresh.several != self.several || fresh.makers != self.makers {
+            return Err(RegistryDamage::Counts);
+        }
+        Ok(())
+    }
+
+    /// Files with several intervals are few, so all of theirs can be looked at.
+    fn check_overlaps(&self) -> Result<(), RegistryDamage> {
+        for file in self.several.keys() {
+            let intervals = self.intervals_of(*file);
+            for pair in intervals.windows(2) {
+                let apart = pair[0].subtask != pair[1].subtask
+                    || pair[0].last.is_some_and(|last| last < pair[1].born);
+                if !apart {
+                    return Err(RegistryDamage::Overlap {
+                        file: *file,
+                        subtask: pair[0].subtask,
+                        checkpoint: pair[1].born,
+                    });
+                }
+            }
+            let mut descriptions = self
+                .tables_with(file.attempt)
+                .filter_map(|(_, _, files)| files.get(file))
+                .map(|interval| (&interval.local, interval.kind, interval.digest));
+            let first = descriptions.next();
+            if !descriptions.all(|description| Some(description) == first) {
+                return Err(RegistryDamage::DescribedTwice(*file));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_place(
+    newest: Option<CheckpointId>,
+    last: Option<CheckpointId>,
+    subtask: SubtaskId,
+    file: FileName,
+    interval: &Interval,
+) -> Result<(), RegistryDamage> {
+    let (Some(holder), true) = (last.or(newest), last.is_none() || last < newest) else {
+        return Err(RegistryDamage::EndedByNothing { file, subtask });
+    };
+    if interval.born > holder {
+        return Err(RegistryDamage::Misplaced {
+            file,
+            subtask,
+            born: interval.born,
+            last: holder,
+        });
+    }
+    Ok(())
+}
+
+type Several = BTreeMap<FileName, u32>;
+type Makers = BTreeMap<(AttemptId, SubtaskId), u32>;
+
+fn derive_counts(open: &Table, dead: &BTreeMap<CheckpointId, Table>) -> (Several, Makers) {
+    let mut names = Vec::new();
+    let mut makers = Makers::new();
+    for (subtask, files) in dead.values().chain([open]).flatten() {
+        for file in files.keys() {
+            names.push(*file);
+            *makers.entry((file.attempt, *subtask)).or_insert(0) += 1;
+        }
+    }
+    names.sort_unstable();
+    let mut several = Several::new();
+    for pair in names.windows(2) {
+        if pair[0] == pair[1] {
+            *several.entry(pair[0]).or_insert(1) += 1;
+        }
+    }
+    (several, makers)
+}
+
+impl Serialize for Registry {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (&self.open, &self.dead).serialize(serializer)
+    }
+}
+
+/// Derived counts are made anew; whoever reads from outside calls [`Registry::validate`].
+impl<'de> Deserialize<'de> for Registry {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (open, dead) = Deserialize::deserialize(deserializer)?;
+        let (several, makers) = derive_counts(&open, &dead);
+        Ok(Self {
+            open,
+            dead,
+            several,
+            makers,
+        })
+    }
+}

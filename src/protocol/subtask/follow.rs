@@ -1,0 +1,335 @@
+//! Messages: following leaders, their answers and their news.
+//!
+//! Only the highest epoch seen counts. A higher one, in whatever message it comes, ends everything
+//! of the older: snapshots in flight are given up, what was said is not said again, and the names
+//! that a leader may not know yet are declared in an attachment, repeated until it is answered.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::files::{FileKey, Remote};
+use super::snapshot::Said;
+use super::{Action, Life, Notice, Subtask, Timer};
+use crate::protocol::id::{AttemptId, CheckpointId, Epoch, FileName};
+use crate::protocol::marks::{guard, sometimes};
+use crate::protocol::message::{
+    Acknowledge, Answered, Attach, Attached, Contradiction, Fate, Message, Notify, Verdict,
+};
+use crate::protocol::outcome::{Ignored, Outcome};
+
+impl Subtask {
+    pub(super) fn on_message(&mut self, message: Message) -> Outcome {
+        if self.life != Life::Running {
+            return Outcome::Ignored(Ignored::Finished);
+        }
+        let (attempt, epoch) = match &message {
+            Message::Lead(lead) => {
+                if lead.root != self.config.root {
+                    return Outcome::Ignored(Ignored::NotAddressed);
+                }
+                (lead.attempt, lead.epoch)
+            }
+            Message::Attached(attached) => (attached.attempt, attached.epoch),
+            Message::Trigger(trigger) => (trigger.attempt, trigger.epoch),
+            Message::Answered(answered) => (answered.attempt, answered.epoch),
+            Message::Notify(notify) => (notify.attempt, notify.epoch),
+            Message::Attach(_) | Message::Acknowledge(_) | Message::Decline(_) => {
+                return Outcome::Ignored(Ignored::NotAddressed);
+            }
+        };
+        if let Err(ignored) = self.obey(attempt, epoch) {
+            return Outcome::Ignored(ignored);
+        }
+        if self.epoch < epoch {
+            // Whatever else it says was meant for an attempt that had attached: a leader that is
+            // heard of for the first time gets the attachment, and says it again if it matters.
+            sometimes!(EpochSeenBeforeLead, !matches!(message, Message::Lead(_)));
+            self.follow(epoch);
+            return Outcome::Accepted;
+        }
+        match message {
+            Message::Lead(_) => Outcome::Ignored(Ignored::AlreadySo),
+            Message::Attached(attached) => self.on_attached(&attached),
+            Message::Trigger(trigger) => {
+                // Only attempts whose attachment was taken are triggered.
+                self.attached();
+                self.on_trigger(&trigger)
+            }
+            Message::Answered(answered) => self.on_answered(&answered),
+            Message::Notify(notify) => self.on_notify(&notify),
+            Message::Attach(_) | Message::Acknowledge(_) | Message::Decline(_) => {
+                Outcome::Ignored(Ignored::NotAddressed)
+            }
+        }
+    }
+
+    fn obey(&self, attempt: AttemptId, epoch: Epoch) -> Result<(), Ignored> {
+        if attempt != self.config.attempt {
+            return Err(Ignored::NotAddressed);
+        }
+        if !guard!(HighestEpochIsObeyed, epoch >= self.epoch) {
+            return Err(Ignored::StaleEpoch);
+        }
+        Ok(())
+    }
+
+    /// Follows a new leader.
+    fn follow(&mut self, epoch: Epoch) {
+        self.epoch = epoch;
+        let in_flight: Vec<CheckpointId> = self.snapshots.keys().copied().collect();
+        sometimes!(AttachWithSnapshotsInFlight, !in_flight.is_empty());
+        self.end_epoch();
+        for checkpoint in in_flight {
+            self.tell(Notice::Aborted(checkpoint));
+        }
+        self.attaching = Some(0);
+        self.send_attach();
+    }
+
+    /// Ends everything of an epoch. Uploads of live files go on.
+    pub(super) fn end_epoch(&mut self) {
+        let in_flight: Vec<CheckpointId> = self.snapshots.keys().copied().collect();
+        for checkpoint in in_flight {
+            self.give_up(checkpoint);
+        }
+        let said: Vec<CheckpointId> = self.replies.keys().copied().collect();
+        for checkpoint in said {
+            self.end_reply(checkpoint);
+        }
+        self.aborted.clear();
+    }
+
+    /// Sends the attachment, for the first time or again.
+    pub(super) fn send_attach(&mut self) {
+        let Some(tries) = self.attaching else {
+            return;
+        };
+        let tries = self.one_more_try(tries);
+        self.attaching = Some(tries);
+        let declared = self
+            .unsettled
+            .iter()
+            .map(|(&checkpoint, names)| (checkpoint, names.clone()))
+            .collect();
+        self.actions.push_back(Action::Send(Message::Attach(Attach {
+            epoch: self.epoch,
+            subtask: self.config.subtask,
+            attempt: self.config.attempt,
+            declared,
+            floor: self.floor(),
+            last_snapshot: self.last_snapshot,
+        })));
+        self.timers.set(Timer::Attach, self.wait_after(tries));
+    }
+
+    fn on_attached(&mut self, attached: &Attached) -> Outcome {
+        if !self.attached() {
+            return Outcome::Ignored(Ignored::AlreadySo);
+        }
+        if let Some(newest) = attached.newest_completed {
+            self.learn_completed(newest);
+        }
+        Outcome::Accepted
+    }
+
+    /// The leader has taken the attachment: it knows the declared names.
+    fn attached(&mut self) -> bool {
+        if self.attaching.take().is_none() {
+            return false;
+        }
+        self.timers.clear(Timer::Attach);
+        for name in self.unsettled.values().flatten() {
+            self.unnamed.remove(&name.number);
+        }
+        true
+    }
+
+    fn on_answered(&mut self, answered: &Answered) -> Outcome {
+        let Some(said) = self.end_reply(answered.checkpoint) else {
+            return Outcome::Ignored(Ignored::UnknownCheckpoint);
+        };
+        match said {
+            Said::Decline(_) => {}
+            Said::Acknowledge(acknowledge) => self.hand_over(&acknowledge),
+        }
+        match answered.verdict {
+            Verdict::Accepted | Verdict::NotPending => {}
+            Verdict::AttemptNotNamed => {
+                sometimes!(AttemptFoundItselfReplaced);
+                self.tell(Notice::Replaced);
+                self.close();
+            }
+            Verdict::Contradiction(contradiction) => {
+                sometimes!(AcknowledgementContradicted);
+                self.mend(contradiction);
+            }
+        }
+        Outcome::Accepted
+    }
+
+    /// The names in an answered acknowledgement are the leader's.
+    fn hand_over(&mut self, acknowledge: &Acknowledge) {
+        for file in acknowledge.files.named() {
+            if self.is_own(file.name) {
+                self.unnamed.remove(&file.name.number);
+            }
+        }
+    }
+
+    /// The leader's registry and what this attempt knows differ. It tells all its files the next
+    /// time, and a name that the leader does not take is given up for a fresh one.
+    fn mend(&mut self, contradiction: Contradiction) {
+        let bases: BTreeSet<CheckpointId> = core::mem::take(&mut self.bases);
+        for base in bases {
+            self.forget_point(base);
+        }
+        let refused = match contradiction {
+            Contradiction::Condemned(name)
+            | Contradiction::ComesBack(name)
+            | Contradiction::ForeignName(name) => name,
+            Contradiction::RemovesUnheld(_)
+            | Contradiction::AddsHeld(_)
+            | Contradiction::UnknownBase(_)
+            | Contradiction::Disordered
+            | Contradiction::TooLarge => return,
+        };
+        if let Some(key) = self.live_named(refused) {
+            self.files.end_after_latest(&key);
+            self.drop_unless_held(&key);
+        }
+    }
+
+    fn live_named(&self, wanted: FileName) -> Option<FileKey> {
+        self.files
+            .all_live()
+            .find(|(_, file)| match file.remote {
+                Remote::Absent | Remote::Uploading(_) => false,
+                Remote::Stored { name, .. } => name == wanted,
+            })
+            .map(|(key, _)| key)
+    }
+
+    fn on_notify(&mut self, notify: &Notify) -> Outcome {
+        let checkpoint = notify.checkpoint;
+        let completed_too = match notify.fate {
+            Fate::Completed => Some(checkpoint),
+            Fate::Aborted | Fate::Subsumed => None,
+        };
+        let newest = notify.newest_completed.max(completed_too);
+        // The completion comes first: what it told may have been lost (FLINK-21080).
+        let learned = newest.is_some_and(|newest| self.learn_completed(newest));
+        let news = match notify.fate {
+            Fate::Completed => false,
+            Fate::Aborted => match self.on_aborted(checkpoint) {
+                Ok(()) => true,
+                Err(ignored) if !learned => return Outcome::Ignored(ignored),
+                Err(_) => false,
+            },
+            Fate::Subsumed => self.on_subsumed(checkpoint),
+        };
+        if learned || news {
+            Outcome::Accepted
+        } else {
+            Outcome::Ignored(Ignored::AlreadySo)
+        }
+    }
+
+    /// A checkpoint of the line is complete. Only ids of snapshots taken here count, and only
+    /// rising ones (FLINK-23949).
+    pub(super) fn learn_completed(&mut self, checkpoint: CheckpointId) -> bool {
+        let rises = Some(checkpoint) > self.newest_completed && checkpoint <= self.last_snapshot;
+        if !guard!(CompletionRises, rises) {
+            return false;
+        }
+        self.newest_completed = Some(checkpoint);
+        self.tell(Notice::Completed(checkpoint));
+        self.forget_bases();
+        true
+    }
+
+    fn on_aborted(&mut self, checkpoint: CheckpointId) -> Result<(), Ignored> {
+        if Some(checkpoint) == self.newest_completed {
+            return Err(Ignored::Contradictory);
+        }
+        if checkpoint > self.last_snapshot {
+            // It overtook its trigger (FLINK-28474). The set is bounded as what may be pending is.
+            if !self.aborted.insert(checkpoint) {
+                return Err(Ignored::Duplicate);
+            }
+            if self.aborted.len() > self.config.limits.pending_checkpoints_max {
+                self.aborted.pop_first();
+            }
+            self.tell(Notice::Aborted(checkpoint));
+            return Ok(());
+        }
+        let in_flight = self.give_up(checkpoint);
+        let declined = match self.replies.get(&checkpoint).map(|reply| &reply.message) {
+            // An acknowledgement goes on being said: the leader must learn of its names.
+            None | Some(Said::Acknowledge(_)) => false,
+            Some(Said::Decline(_)) => self.end_reply(checkpoint).is_some(),
+        };
+        let based = self.forget_base(checkpoint);
+        if !(in_flight || declined || based) {
+            return Err(Ignored::UnknownCheckpoint);
+        }
+        self.tell(Notice::Aborted(checkpoint));
+        Ok(())
+    }
+
+    fn on_subsumed(&mut self, checkpoint: CheckpointId) -> bool {
+        if Some(checkpoint) >= self.newest_completed {
+            return false;
+        }
+        self.tell(Notice::Subsumed(checkpoint));
+        true
+    }
+
+    fn forget_base(&mut self, checkpoint: CheckpointId) -> bool {
+        let known = self.bases.remove(&checkpoint);
+        if known {
+            self.forget_point(checkpoint);
+        }
+        known
+    }
+
+    /// Forgets the bases that no trigger will name any more: those below the newest completed one,
+    /// unless a snapshot in flight is to be told against them, and the oldest beyond as many as can
+    /// be pending.
+    pub(super) fn forget_bases(&mut self) {
+        let newest = self.newest_completed.unwrap_or_default();
+        let newest = self.bases.range(..=newest).next_back().copied();
+        let asked: BTreeSet<CheckpointId> = self
+            .snapshots
+            .values()
+            .filter_map(|snapshot| snapshot.base)
+            .collect();
+        let obsolete: Vec<CheckpointId> = self
+            .bases
+            .iter()
+            .copied()
+            .filter(|base| Some(*base) < newest && !asked.contains(base))
+            .collect();
+        for base in obsolete {
+            self.forget_base(base);
+        }
+        let max = self.config.limits.pending_checkpoints_max + 1;
+        while self.bases.len() > max {
+            let oldest = self.bases.iter().find(|base| Some(**base) != newest);
+            let Some(&oldest) = oldest else {
+                return;
+            };
+            sometimes!(BaseForgottenForRoom);
+            self.forget_base(oldest);
+        }
+    }
+
+    /// The names in acknowledgements up to this one are durably accounted for: they need not be
+    /// declared any more. An acknowledgement that is not answered may still be news to the leader.
+    pub(super) fn settle(&mut self, settled: CheckpointId) {
+        let replies = &self.replies;
+        self.unsettled.retain(|checkpoint, _| {
+            let answered = !replies.contains_key(checkpoint);
+            !guard!(DeclaredUntilSettled, *checkpoint <= settled && answered)
+        });
+    }
+}
