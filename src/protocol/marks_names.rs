@@ -54,6 +54,7 @@ names! {
         SweepsOnlyOlderEpochs,
         /// The sweep takes only manifest objects that `CURRENT` does not name.
         SweepsNothingNamed,
+        // ---- an attempt of a subtask ----
         /// A subtask obeys the highest epoch that it has seen.
         HighestEpochIsObeyed,
         /// A trigger counts only above the subtask's last one.
@@ -133,6 +134,7 @@ names! {
         SweepFoundGarbage,
         /// A listing broke off.
         ListingBrokeOff,
+        // ---- an attempt of a subtask ----
         /// Two overlapping snapshots share an upload.
         UploadSharedBySnapshots,
         /// A snapshot takes over what one that was not acknowledged has stored.
@@ -151,8 +153,6 @@ names! {
         DeleteLeftToTheSweep,
         /// A cut lists a known name with another length.
         SameNameOtherLength,
-        /// A cut was taken for a snapshot that was given up meanwhile.
-        CutOfAnAbortedSnapshot,
         /// A trigger came when as many snapshots were under way as may be.
         TooManySnapshots,
         /// A subtask heard of an abort before the trigger.
@@ -171,5 +171,11 @@ names! {
         AttachWithSnapshotsInFlight,
         /// A subtask heard of a new epoch by another message than the leader's first.
         EpochSeenBeforeLead,
+        /// A trigger came while the cut of an older checkpoint was under way.
+        CutWaitsForAnother,
+        /// A cut came after its snapshot had been given up.
+        CutCameTooLate,
+        /// An attempt learned that the manifest does not name it.
+        AttemptFoundItselfReplaced,
     }
 }

@@ -328,6 +328,20 @@ impl Coordinator {
         }
     }
 
+    fn answer_decline(&mut self, message: &Decline) {
+        let answered = Answered {
+            epoch: self.epoch,
+            attempt: message.attempt,
+            checkpoint: message.checkpoint,
+            verdict: Verdict::NotPending,
+        };
+        self.send(
+            message.attempt,
+            message.subtask,
+            Message::Answered(answered),
+        );
+    }
+
     pub(super) fn decline(&mut self, now: Timestamp, message: Decline) -> Outcome {
         if self.phase != Phase::Leading {
             return Outcome::Ignored(Ignored::NotLeading);
@@ -336,10 +350,13 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::StaleEpoch);
         }
         let Some(pending) = self.pending.get(&message.checkpoint) else {
+            // It is repeated until it is answered, and the news of the abort may have been lost.
+            self.answer_decline(&message);
             return Outcome::Ignored(Ignored::UnknownCheckpoint);
         };
         let attempt: Option<&AttemptId> = pending.plan.get(&message.subtask);
         if !guard!(AttemptIsNamed, attempt == Some(&message.attempt)) {
+            self.answer_decline(&message);
             return Outcome::Ignored(Ignored::UnknownAttempt);
         }
         let reason = AbortReason::Declined(message.subtask, message.failure);

@@ -105,6 +105,7 @@ impl AttemptState {
 impl Coordinator {
     pub(super) fn deploy(
         &mut self,
+        now: Timestamp,
         request: RequestId,
         operators: Vec<Operator>,
         mut subtasks: Vec<SubtaskId>,
@@ -119,18 +120,26 @@ impl Coordinator {
         }
         subtasks.sort_unstable();
         subtasks.dedup();
-        // Whoever asks holds the older attempts for dead: no new checkpoint rests on them.
-        for state in self.attempts.values_mut() {
-            if subtasks.binary_search(&state.subtask).is_ok() {
-                state.running = false;
-            }
-        }
-        self.commits.deploy(DeployIntent {
+        let intent = DeployIntent {
             request,
             operators,
             subtasks,
             from,
-        });
+        };
+        if let Some(reason) = self.deploy_refusal(&intent) {
+            self.tell(Notice::Refused { request, reason });
+            return Outcome::Accepted;
+        }
+        // Whoever asks holds the older attempts for dead: no checkpoint rests on them any more.
+        for subtask in &intent.subtasks {
+            self.abort_those_with(now, *subtask);
+        }
+        for state in self.attempts.values_mut() {
+            if intent.subtasks.binary_search(&state.subtask).is_ok() {
+                state.running = false;
+            }
+        }
+        self.commits.deploy(intent);
         Outcome::Accepted
     }
 

@@ -48,6 +48,8 @@ mod pending;
 mod queue;
 mod snapshot;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod trigger;
 mod view;
@@ -202,7 +204,7 @@ impl Coordinator {
                 operators,
                 subtasks,
                 from,
-            } => self.deploy(request, operators, subtasks, from),
+            } => self.deploy(now, request, operators, subtasks, from),
             Event::Running { attempt } => self.running(attempt),
             Event::AttemptEnded {
                 attempt,

@@ -13,7 +13,8 @@ pub enum Action {
     /// Send a message to the coordinator that leads.
     Send(Message),
     /// Take the synchronous part of a snapshot: the caller's writers are held. Answered by
-    /// `SnapshotTaken` or `SnapshotFailed`.
+    /// `SnapshotTaken` or `SnapshotFailed`, unless [`Action::ReleaseSnapshot`] comes first. One
+    /// cut is asked for at a time.
     Snapshot {
         /// The checkpoint.
         checkpoint: CheckpointId,
@@ -54,7 +55,8 @@ pub enum Action {
         local: LocalName,
     },
     /// The whole snapshot is given up or over: whatever is still held for it may go, and what the
-    /// synchronous part still holds.
+    /// synchronous part still holds. If its cut is not taken yet, it is not wanted any more; one
+    /// whose answer is on its way is released again when that arrives.
     ReleaseSnapshot {
         /// The checkpoint.
         checkpoint: CheckpointId,
@@ -77,6 +79,9 @@ pub enum Notice {
     Aborted(CheckpointId),
     /// A checkpoint was dropped because newer ones completed.
     Subsumed(CheckpointId),
+    /// The manifest does not name this attempt any more: another one has its place, or none. It
+    /// closes.
+    Replaced,
     /// The attempt has come to its end and owns nothing any more.
     Closed,
 }

@@ -145,22 +145,26 @@ impl Subtask {
     }
 
     fn on_answered(&mut self, answered: &Answered) -> Outcome {
-        let checkpoint = answered.checkpoint;
-        match self.end_reply(checkpoint) {
-            None => Outcome::Ignored(Ignored::UnknownCheckpoint),
-            Some(Said::Decline(_)) => Outcome::Accepted,
-            Some(Said::Acknowledge(acknowledge)) => {
-                self.hand_over(&acknowledge);
-                match answered.verdict {
-                    Verdict::Accepted | Verdict::NotPending | Verdict::AttemptNotNamed => {}
-                    Verdict::Contradiction(contradiction) => {
-                        sometimes!(AcknowledgementContradicted);
-                        self.mend(contradiction);
-                    }
-                }
-                Outcome::Accepted
+        let Some(said) = self.end_reply(answered.checkpoint) else {
+            return Outcome::Ignored(Ignored::UnknownCheckpoint);
+        };
+        match said {
+            Said::Decline(_) => {}
+            Said::Acknowledge(acknowledge) => self.hand_over(&acknowledge),
+        }
+        match answered.verdict {
+            Verdict::Accepted | Verdict::NotPending => {}
+            Verdict::AttemptNotNamed => {
+                sometimes!(AttemptFoundItselfReplaced);
+                self.tell(Notice::Replaced);
+                self.close();
+            }
+            Verdict::Contradiction(contradiction) => {
+                sometimes!(AcknowledgementContradicted);
+                self.mend(contradiction);
             }
         }
+        Outcome::Accepted
     }
 
     /// The names in an answered acknowledgement are the leader's.

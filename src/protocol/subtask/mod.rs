@@ -99,7 +99,7 @@ pub struct Subtask {
     aborted: BTreeSet<CheckpointId>,
     /// The snapshots in flight: triggered, not yet acknowledged.
     snapshots: BTreeMap<CheckpointId, Snapshot>,
-    /// The snapshot whose synchronous part is under way. It may have been given up meanwhile.
+    /// The snapshot whose synchronous part is under way: one of those in flight.
     cut: Option<CheckpointId>,
     /// What is kept readable for a snapshot, which may be over.
     holds: BTreeMap<CheckpointId, Hold>,
@@ -293,6 +293,12 @@ impl Subtask {
         if self.life != Life::Running {
             return Outcome::Ignored(Ignored::AlreadySo);
         }
+        self.close();
+        Outcome::Accepted
+    }
+
+    /// Gives everything up; what is under way is awaited.
+    pub(super) fn close(&mut self) {
         self.life = Life::Closing;
         self.end_epoch();
         self.timers.clear(Timer::Attach);
@@ -304,14 +310,10 @@ impl Subtask {
         self.bases.clear();
         self.unnamed.clear();
         self.unsettled.clear();
-        Outcome::Accepted
     }
 
     fn end_life(&mut self) {
-        let over = self.cut.is_none()
-            && self.holds.is_empty()
-            && self.uploads.is_empty()
-            && self.deletes.is_empty();
+        let over = self.holds.is_empty() && self.uploads.is_empty() && self.deletes.is_empty();
         if self.life == Life::Closing && over {
             self.life = Life::Closed;
             self.actions.push_back(Action::Tell(Notice::Closed));

@@ -7,7 +7,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::files::{FileKey, Remote};
-use super::{Action, Life, LiveFile, Notice, Payload, Subtask, Timer};
+use super::{Action, LiveFile, Notice, Payload, Subtask, Timer};
 use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind, FileSet};
 use crate::protocol::id::{CheckpointId, FileName, LocalName};
@@ -113,6 +113,7 @@ impl Subtask {
             self.actions.push_back(Action::Send(decline));
             return Outcome::Accepted;
         }
+        sometimes!(CutWaitsForAnother, self.cut.is_some());
         let phase = Phase::Triggered;
         self.snapshots.insert(checkpoint, Snapshot { base, phase });
         Outcome::Accepted
@@ -120,7 +121,7 @@ impl Subtask {
 
     /// Asks for the next cut, when none is under way.
     pub(super) fn begin_cut(&mut self) {
-        if self.cut.is_some() || self.life != Life::Running {
+        if self.cut.is_some() {
             return;
         }
         let next = self
@@ -154,21 +155,13 @@ impl Subtask {
         cut_at: WallClock,
     ) -> Outcome {
         if self.cut != Some(checkpoint) {
-            return Outcome::Ignored(Ignored::UnknownToken);
+            return self.on_late_cut(checkpoint);
         }
         self.cut = None;
         let listed = self.check_list(files, user_bytes.len());
         // A file that was not there at the cut has left, whatever becomes of the snapshot.
-        if self.life == Life::Running {
-            self.files.cut(checkpoint);
-            self.end_unlisted(checkpoint, &listed.state);
-        }
-        if !self.snapshots.contains_key(&checkpoint) {
-            sometimes!(CutOfAnAbortedSnapshot);
-            self.actions
-                .push_back(Action::ReleaseSnapshot { checkpoint });
-            return Outcome::Accepted;
-        }
+        self.files.cut(checkpoint);
+        self.end_unlisted(checkpoint, &listed.state);
         if let Some(failure) = listed.trouble {
             self.actions
                 .push_back(Action::ReleaseSnapshot { checkpoint });
@@ -195,6 +188,18 @@ impl Subtask {
             };
         }
         Outcome::Accepted
+    }
+
+    /// A cut that nobody waits for: what it holds is released, unless the snapshot was taken before.
+    fn on_late_cut(&mut self, checkpoint: CheckpointId) -> Outcome {
+        let taken =
+            self.snapshots.contains_key(&checkpoint) || self.holds.contains_key(&checkpoint);
+        if !taken {
+            sometimes!(CutCameTooLate);
+            self.actions
+                .push_back(Action::ReleaseSnapshot { checkpoint });
+        }
+        Outcome::Ignored(Ignored::UnknownToken)
     }
 
     /// Sorts the list of a cut. A list that could never be restored is trouble.
@@ -566,6 +571,11 @@ impl Subtask {
     pub(super) fn give_up(&mut self, checkpoint: CheckpointId) -> bool {
         if self.snapshots.remove(&checkpoint).is_none() {
             return false;
+        }
+        if self.cut == Some(checkpoint) {
+            self.cut = None;
+            self.actions
+                .push_back(Action::ReleaseSnapshot { checkpoint });
         }
         self.forget_point(checkpoint);
         self.release_snapshot(checkpoint);
