@@ -708,6 +708,10 @@ impl Core {
                 subtask::Notice::Completed(_)
                 | subtask::Notice::Aborted(_)
                 | subtask::Notice::Subsumed(_) => {}
+                subtask::Notice::Replaced => {
+                    let cause = "its attempt was replaced: stop writing";
+                    self.finish(Error::new(ErrorKind::Fenced, cause), effects);
+                }
                 subtask::Notice::Closed => {
                     self.subtask_closed = true;
                     self.standing.send_replace(Standing::SubtaskClosed);

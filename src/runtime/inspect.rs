@@ -544,13 +544,11 @@ async fn read(participant: &str, around: &Surroundings) -> Result<Manifest> {
     let limits = &around.config.checkpoints.limits;
     let deadline = around.config.progress_deadline;
     match load::load(&*around.store, expected, limits, deadline).await {
-        Ok(Loaded::Manifest {
-            manifest, warnings, ..
-        }) => {
-            for warning in warnings {
+        Ok(Loaded::Root(root)) => {
+            for warning in root.warnings {
                 tracing::warn!(participant, ?warning, "the manifest is damaged in part");
             }
-            Ok(manifest)
+            Ok(root.manifest)
         }
         Ok(Loaded::NoRoot) => {
             let cause = "there is no such participant";

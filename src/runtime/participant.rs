@@ -191,9 +191,10 @@ impl Claim {
         let limits = &around.config.checkpoints.limits;
         let deadline = around.config.progress_deadline;
         let loaded = load::load(&*around.store, expected, limits, deadline).await;
-        let Ok(Loaded::Manifest { manifest, .. }) = loaded else {
+        let Ok(Loaded::Root(root)) = loaded else {
             return error;
         };
+        let manifest = root.manifest;
         if manifest.epoch() > self.epoch() {
             let fenced = super::end::fenced(manifest.epoch());
             driver.finish(fenced.clone());
