@@ -34,6 +34,7 @@ async fn a_cut_waits_for_its_turn_and_another_is_refused() {
     let store = Faulty::new();
     let repository = open(store.clone(), config()).await;
     let (state, participant) = start(&repository).await;
+    checkpoint(&participant, "0").await;
     let go_on = Arc::new(Notify::new());
     let blocked = Arc::clone(&go_on);
     store.set(move |verb, name| match verb {
