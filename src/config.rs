@@ -89,7 +89,10 @@ impl Config {
         if self.restore_tries_max == 0 {
             return bad("restore_tries_max", "at least 1");
         }
-        if self.claim_deadline.is_some_and(|deadline| deadline.is_zero()) {
+        if self
+            .claim_deadline
+            .is_some_and(|deadline| deadline.is_zero())
+        {
             return bad("claim_deadline", "more than nothing");
         }
         self.checkpoints.validate()
@@ -115,9 +118,15 @@ mod tests {
             transfers_max: 0,
             ..Config::default()
         };
-        assert_eq!(config.validate().map_err(|bad| bad.key), Err("transfers_max"));
+        assert_eq!(
+            config.validate().map_err(|bad| bad.key),
+            Err("transfers_max")
+        );
         let mut config = Config::default();
         config.checkpoints.num_retained = 0;
-        assert_eq!(config.validate().map_err(|bad| bad.key), Err("num_retained"));
+        assert_eq!(
+            config.validate().map_err(|bad| bad.key),
+            Err("num_retained")
+        );
     }
 }

@@ -7,11 +7,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-pub mod protocol;
 #[cfg(feature = "runtime")]
 pub mod config;
 #[cfg(feature = "runtime")]
 pub mod error;
+pub mod protocol;
 #[cfg(feature = "runtime")]
 pub mod runtime;
 #[cfg(feature = "runtime")]

@@ -177,6 +177,7 @@ names! {
         CutCameTooLate,
         /// An attempt learned that the manifest does not name it.
         AttemptFoundItselfReplaced,
+        // ---- registry and loader ----
         /// A file came back with a restored checkpoint, or is shared by subtasks.
         FileCameBack,
         /// A dropped checkpoint handed an interval to the one before it.

@@ -42,7 +42,9 @@ impl Budget {
             transfers: Arc::new(Semaphore::new(config.transfers_max)),
             memory: Arc::new(Semaphore::new(memory_units)),
             memory_units,
-            deletes: Arc::new(Semaphore::new(config.checkpoints.limits.deletes_in_flight_max)),
+            deletes: Arc::new(Semaphore::new(
+                config.checkpoints.limits.deletes_in_flight_max,
+            )),
             failures: Failures::new(config.failure_burst_max, config.failures_per_second),
         }
     }

@@ -98,7 +98,9 @@ impl Driver {
     ) -> Option<T> {
         let mut effects = Vec::new();
         let mut core = self.core.lock();
-        let acted = catch_unwind(AssertUnwindSafe(|| act(&mut core, self.clock, &mut effects)));
+        let acted = catch_unwind(AssertUnwindSafe(|| {
+            act(&mut core, self.clock, &mut effects)
+        }));
         let result = match acted {
             Ok(result) => Some(result),
             Err(panic) => {
@@ -260,7 +262,9 @@ impl Driver {
 
     pub(super) fn pending_reason(&self) -> Option<String> {
         let core = self.core.lock();
-        core.coordinator().pending_reason().map(|reason| reason.to_string())
+        core.coordinator()
+            .pending_reason()
+            .map(|reason| reason.to_string())
     }
 
     pub(super) fn attach(
@@ -292,7 +296,9 @@ impl Driver {
         let cut = match backend.snapshot() {
             Ok(cut) => cut,
             Err(failure) => {
-                let error = self.about(Error::from(failure.clone())).with_phase(Phase::Cut);
+                let error = self
+                    .about(Error::from(failure.clone()))
+                    .with_phase(Phase::Cut);
                 self.with_core(|core, clock, effects| {
                     core.cut_failed(clock.now(), failure, effects);
                 });
@@ -304,12 +310,14 @@ impl Driver {
             cut_at: clock::wall_clock(),
             held: begun.elapsed(),
         };
-        let asked = self.with_core(|core, clock, effects| {
-            core.cut_taken(clock.now(), cut, taken, effects)
-        });
+        let asked =
+            self.with_core(|core, clock, effects| core.cut_taken(clock.now(), cut, taken, effects));
         match asked {
             Some(asked) => asked,
-            None => Err(self.check().err().unwrap_or_else(|| self.about(end::closed()))),
+            None => Err(self
+                .check()
+                .err()
+                .unwrap_or_else(|| self.about(end::closed()))),
         }
     }
 
@@ -356,9 +364,15 @@ impl Driver {
         self.abandon();
         match end {
             None => {
-                let waits = if in_time { "" } else { "; the next claim puts in order what is left" };
+                let waits = if in_time {
+                    ""
+                } else {
+                    "; the next claim puts in order what is left"
+                };
                 let cause = format!("not closed within {} ms{waits}", deadline.as_millis());
-                Err(self.about(Error::new(ErrorKind::Deadline, cause)).with_phase(Phase::Close))
+                Err(self
+                    .about(Error::new(ErrorKind::Deadline, cause))
+                    .with_phase(Phase::Close))
             }
             Some(error) if error.kind() == ErrorKind::Closed => Ok(()),
             Some(error) => Err(error),

@@ -111,8 +111,7 @@ async fn upload(driver: &Arc<Driver>, upload: Upload) -> Uploaded {
         }
     };
     count(driver, &answer);
-    if let (Answer::Done(digest), FileKind::State, Content::File(file)) =
-        (&answer, kind, &content)
+    if let (Answer::Done(digest), FileKind::State, Content::File(file)) = (&answer, kind, &content)
     {
         let description = FileDescription {
             name: to,
@@ -200,14 +199,14 @@ async fn mark(
     description: FileDescription,
     file: Arc<crate::state::SecuredFile>,
 ) {
-    let (Some(directory), Some(root)) =
-        (driver.directory(), driver.with_manifest(|manifest| manifest.root()))
-    else {
+    let (Some(directory), Some(root)) = (
+        driver.directory(),
+        driver.with_manifest(|manifest| manifest.root()),
+    ) else {
         return;
     };
-    let marked = tokio::task::spawn_blocking(move || {
-        directory.mark(root, &description, file.path())
-    });
+    let marked =
+        tokio::task::spawn_blocking(move || directory.mark(root, &description, file.path()));
     if let Ok(Err(failure)) = marked.await {
         tracing::debug!(%failure, "a stored file was not marked");
     }

@@ -99,7 +99,9 @@ mod tests {
 
     #[test]
     fn what_was_not_escaped_here_is_nobodys() {
-        for foreign in ["", "a/b", "%2f", "%", "%4", "%41", "LOCK", ".hidden", "%FF", "a b"] {
+        for foreign in [
+            "", "a/b", "%2f", "%", "%4", "%41", "LOCK", ".hidden", "%FF", "a b",
+        ] {
             assert_eq!(unescape(foreign), None, "{foreign:?}");
         }
     }

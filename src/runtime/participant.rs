@@ -104,7 +104,9 @@ impl Claim {
     /// The checkpoints that can be restored, the newest last.
     #[must_use]
     pub fn retained(&self) -> Vec<CheckpointId> {
-        let retained = self.driver().with_manifest(|manifest| manifest.retained().collect());
+        let retained = self
+            .driver()
+            .with_manifest(|manifest| manifest.retained().collect());
         retained.unwrap_or_default()
     }
 
@@ -140,9 +142,13 @@ impl Claim {
             .with_manifest(|manifest| wanted(manifest, options.from))
             .unwrap_or_else(|| Err(super::end::abandoned()))
             .map_err(about)?;
-        let directory = restore::take(directory.as_ref().to_owned()).await.map_err(about)?;
+        let directory = restore::take(directory.as_ref().to_owned())
+            .await
+            .map_err(about)?;
         let Some((wanted, user_bytes)) = wanted else {
-            restore::empty(Arc::clone(&directory)).await.map_err(about)?;
+            restore::empty(Arc::clone(&directory))
+                .await
+                .map_err(about)?;
             return Ok(Restored {
                 session: Arc::clone(&self.session),
                 directory,
@@ -255,9 +261,8 @@ pub(super) fn damaged(error: &Error, alternatives: Vec<CheckpointId>) -> Error {
 /// The checkpoint that is to be restored, with the user's bytes; `None` if there is none yet.
 fn wanted(manifest: &Manifest, from: From) -> Result<Option<(Wanted, Vec<u8>)>> {
     let retained = || manifest.retained().collect::<Vec<_>>();
-    let none = |cause: String| {
-        Err(Error::new(ErrorKind::NotFound, cause).with_alternatives(retained()))
-    };
+    let none =
+        |cause: String| Err(Error::new(ErrorKind::NotFound, cause).with_alternatives(retained()));
     let checkpoint = match from {
         From::Newest => match manifest.restore_point() {
             Some(checkpoint) => checkpoint,
@@ -274,14 +279,19 @@ fn wanted(manifest: &Manifest, from: From) -> Result<Option<(Wanted, Vec<u8>)>> 
         return none(format!("{checkpoint} is not retained"));
     };
     let Some(user_bytes) = described.subtasks.get(&SUBTASK) else {
-        return Err(Error::new(ErrorKind::Incompatible, "it is no participant's checkpoint")
-            .with_checkpoint(checkpoint));
+        return Err(
+            Error::new(ErrorKind::Incompatible, "it is no participant's checkpoint")
+                .with_checkpoint(checkpoint),
+        );
     };
     let files = manifest.registry().files(checkpoint, SUBTASK);
     let wanted = Wanted {
         root: manifest.root(),
         checkpoint,
-        files: files.into_iter().map(|file| file.to_description()).collect(),
+        files: files
+            .into_iter()
+            .map(|file| file.to_description())
+            .collect(),
     };
     Ok(Some((wanted, user_bytes.clone())))
 }
@@ -354,12 +364,18 @@ impl Restored {
         }
         if let Some(taken) = &self.taken {
             let stored = driver.with_manifest(|manifest| {
-                manifest.operators().get(&OPERATOR).map(|operator| operator.state.clone())
+                manifest
+                    .operators()
+                    .get(&OPERATOR)
+                    .map(|operator| operator.state.clone())
             });
             if let Some(stored) = stored.flatten()
                 && stored != backend.kind()
             {
-                let cause = format!("it holds state of kind {stored:?}, not {:?}", backend.kind());
+                let cause = format!(
+                    "it holds state of kind {stored:?}, not {:?}",
+                    backend.kind()
+                );
                 let error = Error::new(ErrorKind::Incompatible, cause);
                 return Err(about(error.with_checkpoint(taken.checkpoint)));
             }
@@ -487,7 +503,9 @@ impl Participant {
     pub fn restorable_position(&self) -> Option<Vec<u8>> {
         let restorable = self.driver().restorable();
         let restorable = restorable.borrow();
-        restorable.as_ref().map(|restorable| restorable.user_bytes.clone())
+        restorable
+            .as_ref()
+            .map(|restorable| restorable.user_bytes.clone())
     }
 
     /// The newest completed checkpoint; `None` if there is none.
@@ -501,7 +519,9 @@ impl Participant {
     /// The checkpoints that can be restored, the newest last.
     #[must_use]
     pub fn retained(&self) -> Vec<CheckpointId> {
-        let retained = self.driver().with_manifest(|manifest| manifest.retained().collect());
+        let retained = self
+            .driver()
+            .with_manifest(|manifest| manifest.retained().collect());
         retained.unwrap_or_default()
     }
 
@@ -523,7 +543,9 @@ impl Participant {
     /// Waits for the participant's end: fenced, failed or closed.
     pub async fn ended(&self) -> Error {
         let mut standing = self.driver().standing();
-        let ended = standing.wait_for(|standing| matches!(standing, Standing::Ended(_))).await;
+        let ended = standing
+            .wait_for(|standing| matches!(standing, Standing::Ended(_)))
+            .await;
         match ended.as_deref() {
             Ok(Standing::Ended(error)) => error.clone(),
             Ok(Standing::Claiming | Standing::Leading | Standing::SubtaskClosed) | Err(_) => {
@@ -563,7 +585,9 @@ impl Participant {
 
 impl fmt::Debug for Participant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Participant").field("name", &self.name()).finish_non_exhaustive()
+        f.debug_struct("Participant")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
     }
 }
 

@@ -201,8 +201,17 @@ impl StateDirectory {
         self.remove_all_but(&self.path, "", keep)?;
         let mut marks = self.living_marks();
         marks.retain(|local, _| keep.contains(local));
-        marks::replace(&self.own(MARKS), &self.own(MARKS_UNFINISHED), marks.values())
-            .map_err(|error| failed(&error, format_args!("writing {}", self.own(MARKS).display())))?;
+        marks::replace(
+            &self.own(MARKS),
+            &self.own(MARKS_UNFINISHED),
+            marks.values(),
+        )
+        .map_err(|error| {
+            failed(
+                &error,
+                format_args!("writing {}", self.own(MARKS).display()),
+            )
+        })?;
         for local in wanted {
             if let Some((folder, _)) = local.as_str().rsplit_once('/') {
                 let folder = self.path.join(folder);
@@ -348,7 +357,9 @@ impl StateDirectory {
 
 /// Makes the directory and those above it. Whether it had to.
 fn make(path: &Path) -> Result<bool, DirectoryError> {
-    let not_a_directory = || DirectoryError::NotADirectory { path: path.to_owned() };
+    let not_a_directory = || DirectoryError::NotADirectory {
+        path: path.to_owned(),
+    };
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Ok(false),
         Ok(_) => return Err(not_a_directory()),
@@ -392,7 +403,9 @@ fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
         .map_err(|error| failed(&error, &doing))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse { path: path.to_owned() }),
+        Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse {
+            path: path.to_owned(),
+        }),
         Err(TryLockError::Error(error)) => Err(failed(&error, &doing).into()),
     }
 }
@@ -452,10 +465,16 @@ mod tests {
 
     fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
         FileDescription {
-            name: FileName { attempt: AttemptId(1), number },
+            name: FileName {
+                attempt: AttemptId(1),
+                number,
+            },
             local: local(text),
             kind: FileKind::State,
-            digest: Digest { size_bytes, checksum: Checksum(number) },
+            digest: Digest {
+                size_bytes,
+                checksum: Checksum(number),
+            },
         }
     }
 
@@ -482,7 +501,10 @@ mod tests {
         let file = base.path().join("letters");
         for path in [file.clone(), file.join("below")] {
             let error = StateDirectory::take(&path).unwrap_err();
-            assert!(matches!(error, DirectoryError::NotADirectory { .. }), "{error}");
+            assert!(
+                matches!(error, DirectoryError::NotADirectory { .. }),
+                "{error}"
+            );
         }
     }
 
@@ -505,7 +527,9 @@ mod tests {
         for (number, text) in [(1, "000001.sst"), (2, "cold/000002.sst"), (3, "000003.sst")] {
             let path = base.path().join(text);
             fs::write(&path, b"four").unwrap();
-            directory.mark(RootId(9), &stored(number, text, 4), &path).unwrap();
+            directory
+                .mark(RootId(9), &stored(number, text, 4), &path)
+                .unwrap();
         }
         fs::write(base.path().join("CURRENT"), b"").unwrap();
         fs::write(base.path().join("000004.log"), b"").unwrap();
@@ -513,10 +537,16 @@ mod tests {
         std::os::unix::fs::symlink("/", base.path().join("link")).unwrap();
         // Written after it was marked.
         fs::write(base.path().join("000003.sst"), b"five!").unwrap();
-        let marked: Vec<_> = directory.marked().into_iter().map(|file| file.local).collect();
+        let marked: Vec<_> = directory
+            .marked()
+            .into_iter()
+            .map(|file| file.local)
+            .collect();
         assert_eq!(marked, [local("000001.sst"), local("cold/000002.sst")]);
         let keep = BTreeSet::from([local("cold/000002.sst")]);
-        directory.begin(&keep, [&local("warm/000005.sst")].into_iter()).unwrap();
+        directory
+            .begin(&keep, [&local("warm/000005.sst")].into_iter())
+            .unwrap();
         assert_eq!(contents(base.path()).unwrap(), [OWN_FOLDER, "cold", "warm"]);
         assert_eq!(directory.marked().len(), 1);
         drop(directory);
@@ -547,8 +577,14 @@ mod tests {
         let directory = StateDirectory::take(base.path()).unwrap();
         let path = base.path().join("000001.sst");
         fs::write(&path, b"four").unwrap();
-        assert!(directory.mark(RootId(9), &stored(1, "000001.sst", 4), &path).is_err());
-        directory.begin(&BTreeSet::from([local("000001.sst")]), std::iter::empty()).unwrap();
+        assert!(
+            directory
+                .mark(RootId(9), &stored(1, "000001.sst", 4), &path)
+                .is_err()
+        );
+        directory
+            .begin(&BTreeSet::from([local("000001.sst")]), std::iter::empty())
+            .unwrap();
         assert!(path.exists());
         assert!(directory.marked().is_empty());
     }

@@ -145,10 +145,16 @@ mod tests {
                 let path = directory.join(local.as_str());
                 fs::write(&path, vec![0; usize::try_from(number).unwrap()]).unwrap();
                 let file = FileDescription {
-                    name: FileName { attempt: AttemptId(3), number },
+                    name: FileName {
+                        attempt: AttemptId(3),
+                        number,
+                    },
                     local,
                     kind: FileKind::State,
-                    digest: Digest { size_bytes: number, checksum: Checksum(number) },
+                    digest: Digest {
+                        size_bytes: number,
+                        checksum: Checksum(number),
+                    },
                 };
                 Mark::new(RootId(7), &file, &fs::metadata(path).unwrap())
             })
@@ -170,13 +176,19 @@ mod tests {
         for length in 0..bytes.len() {
             fs::write(&path, &bytes[..length]).unwrap();
             let found: Vec<_> = read(&path).into_values().collect();
-            assert!(marks.starts_with(&found) && found.len() < marks.len(), "{length}");
+            assert!(
+                marks.starts_with(&found) && found.len() < marks.len(),
+                "{length}"
+            );
         }
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &damaged).unwrap();
-            assert!(marks.starts_with(&read(&path).into_values().collect::<Vec<_>>()), "{bit}");
+            assert!(
+                marks.starts_with(&read(&path).into_values().collect::<Vec<_>>()),
+                "{bit}"
+            );
         }
     }
 
