@@ -269,15 +269,17 @@ impl Core {
         if self.cleaning.receiver_count() == 0 {
             return;
         }
-        let owns_nothing = self.subtask.as_ref().is_none_or(|subtask| {
-            subtask.pending_reason().is_none()
-        });
+        let owns_nothing = self
+            .subtask
+            .as_ref()
+            .is_none_or(|subtask| subtask.pending_reason().is_none());
         let cleaning = Cleaning {
             begun: self.sweeps_begun,
             ended: self.sweep_ended,
             idle: owns_nothing && self.coordinator.view().cleaner_idle,
         };
-        self.cleaning.send_if_modified(|told| std::mem::replace(told, cleaning) != cleaning);
+        self.cleaning
+            .send_if_modified(|told| std::mem::replace(told, cleaning) != cleaning);
     }
 
     /// The attempts of earlier holders are over: whoever claims a participant has fenced them.
@@ -1124,7 +1126,14 @@ impl Core {
 
 /// A sweep lists all files from the beginning, then all manifest objects to the end.
 fn begins_sweep(call: &StoreCall) -> bool {
-    matches!(call, StoreCall::List { listing: Listing::Shared, after: None, .. })
+    matches!(
+        call,
+        StoreCall::List {
+            listing: Listing::Shared,
+            after: None,
+            ..
+        }
+    )
 }
 
 fn ends_sweep(event: &coordinator::Event) -> bool {

@@ -20,9 +20,15 @@ async fn the_interval_asks_and_the_user_takes_the_cut() {
     for n in 0..3_u8 {
         let triggered = in_time(participant.triggered()).await.unwrap();
         assert!(Some(triggered) > last, "ids rise");
-        assert_eq!(in_time(participant.triggered()).await.unwrap(), triggered, "until the cut");
+        assert_eq!(
+            in_time(participant.triggered()).await.unwrap(),
+            triggered,
+            "until the cut"
+        );
         state.put(b"n", &[n]);
-        let report = in_time(participant.checkpoint([n]).unwrap().completed()).await.unwrap();
+        let report = in_time(participant.checkpoint([n]).unwrap().completed())
+            .await
+            .unwrap();
         assert!(report.periodic);
         assert_eq!(report.checkpoint, triggered);
         last = Some(triggered);
@@ -58,7 +64,11 @@ async fn a_cut_waits_for_its_turn_and_another_is_refused() {
     assert!(first.checkpoint < second.checkpoint);
     drop(participant);
     let (state, _participant) = start(&repository).await;
-    assert_eq!(state.get(b"n").as_deref(), Some(&b"2"[..]), "the instant of the second cut");
+    assert_eq!(
+        state.get(b"n").as_deref(),
+        Some(&b"2"[..]),
+        "the instant of the second cut"
+    );
 }
 
 #[tokio::test]
@@ -110,7 +120,9 @@ async fn a_checkpoint_expires() {
         Verb::Put if name.contains("/shared/") => Fault::Hangs,
         _ => Fault::None,
     });
-    let error = in_time(participant.checkpoint("1").unwrap().completed()).await.unwrap_err();
+    let error = in_time(participant.checkpoint("1").unwrap().completed())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
     assert!(error.checkpoint().is_some());
     store.heal();
@@ -138,9 +150,15 @@ async fn closing_leaves_nothing_half_done() {
     let under_way = participant.checkpoint("2").unwrap();
     in_time(participant.close()).await.unwrap();
     let error = in_time(under_way.completed()).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Closed | ErrorKind::Aborted), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Closed | ErrorKind::Aborted),
+        "{error}"
+    );
     assert_eq!(store.names("/shared/").await, kept);
-    assert_eq!(participant.checkpoint("3").unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(
+        participant.checkpoint("3").unwrap_err().kind(),
+        ErrorKind::Closed
+    );
     assert_eq!(in_time(participant.ended()).await.kind(), ErrorKind::Closed);
     // The directory is free again.
     in_time(claim.restore_into(&directory)).await.unwrap_err();

@@ -11,7 +11,11 @@ use super::{checkpoint, config, in_time, open, start};
 /// Every call in turn goes wrong in each way; all is well in the end.
 #[tokio::test]
 async fn silence_at_every_call_changes_nothing() {
-    for fault in [Fault::DoneInSilence, Fault::LostInSilence, Fault::Failed(FailureKind::Unavailable)] {
+    for fault in [
+        Fault::DoneInSilence,
+        Fault::LostInSilence,
+        Fault::Failed(FailureKind::Unavailable),
+    ] {
         let mut calls = u64::MAX;
         let mut at = 0;
         while at < calls {
@@ -20,7 +24,11 @@ async fn silence_at_every_call_changes_nothing() {
             let (counted, failing) = (std::sync::Arc::clone(&count), fault.clone());
             store.set(move |_, _| {
                 let n = counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                if n == at { failing.clone() } else { Fault::None }
+                if n == at {
+                    failing.clone()
+                } else {
+                    Fault::None
+                }
             });
             let repository = open(store.clone(), config()).await;
             let (state, participant) = start(&repository).await;
@@ -51,8 +59,14 @@ async fn a_call_without_progress_is_given_up_and_repeated() {
     // A quarter of all calls, in an order without a period that the machines could fall in with.
     let mut random = 7_u64;
     store.set(move |verb, _| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        if verb != Verb::List && random >> 62 == 0 { Fault::Hangs } else { Fault::None }
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        if verb != Verb::List && random >> 62 == 0 {
+            Fault::Hangs
+        } else {
+            Fault::None
+        }
     });
     let (state, participant) = start(&repository).await;
     state.put(b"n", b"1");
@@ -89,8 +103,13 @@ async fn no_space_is_said_and_passes() {
         Verb::Put if name.contains("/shared/") => Fault::Failed(FailureKind::NoSpace),
         _ => Fault::None,
     });
-    let error = in_time(participant.checkpoint("1").unwrap().completed()).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Deadline), "{error}");
+    let error = in_time(participant.checkpoint("1").unwrap().completed())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Deadline),
+        "{error}"
+    );
     assert!(error.is_retryable());
     store.heal();
     checkpoint(&participant, "2").await;
@@ -99,11 +118,17 @@ async fn no_space_is_said_and_passes() {
 #[tokio::test]
 async fn a_claim_that_can_not_be_says_so() {
     let store = Faulty::new();
-    let config = Config { claim_deadline: Some(Duration::from_millis(100)), ..config() };
+    let config = Config {
+        claim_deadline: Some(Duration::from_millis(100)),
+        ..config()
+    };
     let repository = open(store.clone(), config).await;
     store.set(|_, _| Fault::Failed(FailureKind::Unavailable));
     let error = in_time(repository.claim("orders/7")).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Unavailable), "{error}");
+    assert!(
+        matches!(error.kind(), ErrorKind::Deadline | ErrorKind::Unavailable),
+        "{error}"
+    );
     store.set(|_, _| Fault::Failed(FailureKind::Denied));
     let error = in_time(repository.claim("orders/7")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -111,9 +136,15 @@ async fn a_claim_that_can_not_be_says_so() {
 
 #[tokio::test]
 async fn wrong_configurations_and_roots_are_refused() {
-    let wrong = Config { transfers_max: 0, ..Config::default() };
+    let wrong = Config {
+        transfers_max: 0,
+        ..Config::default()
+    };
     let opened = Repository::builder(Memory::new()).with_config(wrong).open();
-    assert_eq!(in_time(opened).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(
+        in_time(opened).await.unwrap_err().kind(),
+        ErrorKind::Invalid
+    );
     let base = tempfile::tempdir().unwrap();
     let absent = FileSystem::at(base.path().join("absent")).must_exist();
     let error = in_time(Repository::open(absent)).await.unwrap_err();

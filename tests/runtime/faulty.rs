@@ -48,7 +48,10 @@ pub struct Faulty {
 
 impl Faulty {
     pub fn new() -> Self {
-        Self { inner: Memory::new(), rule: Arc::new(Mutex::new(Box::new(|_, _| Fault::None))) }
+        Self {
+            inner: Memory::new(),
+            rule: Arc::new(Mutex::new(Box::new(|_, _| Fault::None))),
+        }
     }
 
     /// From now on calls go by this rule; `key` is seen from the repository.
@@ -63,7 +66,11 @@ impl Faulty {
     /// The names of all objects whose name holds this text.
     pub async fn names(&self, text: &str) -> Vec<String> {
         match self.inner.list("", None, usize::MAX).await {
-            Answer::Done(page) => page.names.into_iter().filter(|name| name.contains(text)).collect(),
+            Answer::Done(page) => page
+                .names
+                .into_iter()
+                .filter(|name| name.contains(text))
+                .collect(),
             other => panic!("{other:?}"),
         }
     }
@@ -75,7 +82,10 @@ impl Faulty {
         };
         bytes[0] ^= 1;
         self.remove(name).await;
-        let put = self.inner.put(&key, Body::from(bytes), &Progress::default()).await;
+        let put = self
+            .inner
+            .put(&key, Body::from(bytes), &Progress::default())
+            .await;
         assert!(matches!(put, Answer::Done(_)));
     }
 
@@ -126,7 +136,11 @@ impl BlobStore for Faulty {
     }
 
     fn get<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Vec<u8>> {
-        Box::pin(self.by_rule(Verb::Read, key.as_str(), self.inner.get(key, size_bytes_max)))
+        Box::pin(self.by_rule(
+            Verb::Read,
+            key.as_str(),
+            self.inner.get(key, size_bytes_max),
+        ))
     }
 
     fn stream<'a>(&'a self, key: &'a Key, range: Option<Range<u64>>) -> Call<'a, Reader> {
@@ -145,7 +159,11 @@ impl BlobStore for Faulty {
     }
 
     fn load<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Tagged> {
-        Box::pin(self.by_rule(Verb::Read, key.as_str(), self.inner.load(key, size_bytes_max)))
+        Box::pin(self.by_rule(
+            Verb::Read,
+            key.as_str(),
+            self.inner.load(key, size_bytes_max),
+        ))
     }
 
     fn swap<'a>(
@@ -154,7 +172,11 @@ impl BlobStore for Faulty {
         expected: Option<&'a Tag>,
         content: &'a [u8],
     ) -> Call<'a, Tag> {
-        Box::pin(self.by_rule(Verb::Swap, key.as_str(), self.inner.swap(key, expected, content)))
+        Box::pin(self.by_rule(
+            Verb::Swap,
+            key.as_str(),
+            self.inner.swap(key, expected, content),
+        ))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page> {

@@ -25,7 +25,10 @@ impl Files {
     pub fn open(directory: &Path) -> Self {
         let listed = fs::read_to_string(directory.join(LIST)).unwrap_or_default();
         let length = |name: &str| fs::metadata(directory.join(name)).unwrap().len();
-        let live = listed.lines().map(|name| (name.to_owned(), length(name))).collect();
+        let live = listed
+            .lines()
+            .map(|name| (name.to_owned(), length(name)))
+            .collect();
         let attempt = AttemptDirectory::create(&directory.join("links")).unwrap();
         Self {
             directory: directory.to_owned(),
@@ -36,7 +39,10 @@ impl Files {
 
     pub fn write(&self, name: &str, content: &[u8]) {
         fs::write(self.directory.join(name), content).unwrap();
-        self.live.lock().unwrap().insert(name.to_owned(), content.len() as u64);
+        self.live
+            .lock()
+            .unwrap()
+            .insert(name.to_owned(), content.len() as u64);
     }
 
     pub fn delete(&self, name: &str) {
@@ -72,7 +78,10 @@ impl StateBackend for Files {
         let name = |text: &str| LocalName::new(text).unwrap();
         let files: Vec<_> = live
             .iter()
-            .map(|(text, size_bytes)| StateFile { name: name(text), size_bytes: *size_bytes })
+            .map(|(text, size_bytes)| StateFile {
+                name: name(text),
+                size_bytes: *size_bytes,
+            })
             .collect();
         // Links of all: what is deleted after the cut must stay readable.
         let mut copied = stillpoint::state::Copied::default();
@@ -90,7 +99,11 @@ impl StateBackend for Files {
                 let missing = || Failure::new(FailureKind::NotFound, "no such file");
                 links.remove(&file.name).ok_or_else(missing)
             });
-            Ok(Secured { files: taken.collect::<Result<_, _>>()?, pack: pack.encode(), copied })
+            Ok(Secured {
+                files: taken.collect::<Result<_, _>>()?,
+                pack: pack.encode(),
+                copied,
+            })
         }))
     }
 }

@@ -12,7 +12,9 @@ async fn five_lines() {
     let root = tempfile::tempdir().unwrap();
     let (_base, directory) = place();
 
-    let repository = in_time(Repository::open(FileSystem::at(root.path()))).await.unwrap();
+    let repository = in_time(Repository::open(FileSystem::at(root.path())))
+        .await
+        .unwrap();
     let claim = in_time(repository.claim("orders/7")).await.unwrap();
     let restored = in_time(claim.restore_into(&directory)).await.unwrap();
     assert!(restored.is_empty());
@@ -37,7 +39,9 @@ async fn five_lines() {
     assert_eq!(state.get(b"n").as_deref(), Some(&[3][..]));
     let participant = restored.attach(state.clone()).unwrap();
     state.put(b"n", &[4]);
-    in_time(participant.checkpoint([4]).unwrap().completed()).await.unwrap();
+    in_time(participant.checkpoint([4]).unwrap().completed())
+        .await
+        .unwrap();
     in_time(participant.close()).await.unwrap();
     let error = participant.checkpoint([5]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Closed);
@@ -55,12 +59,20 @@ async fn a_second_claim_fences_the_first() {
     assert_eq!(taken_over.get(b"k").as_deref(), Some(&b"1"[..]));
 
     state.put(b"k", b"stale");
-    let error = in_time(first.checkpoint("stale").unwrap().completed()).await.unwrap_err();
+    let error = in_time(first.checkpoint("stale").unwrap().completed())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     assert_eq!(error.participant(), Some("orders/7"));
     assert_eq!(in_time(first.ended()).await.kind(), ErrorKind::Fenced);
-    assert_eq!(first.checkpoint("again").unwrap_err().kind(), ErrorKind::Fenced);
-    assert_eq!(in_time(first.close()).await.unwrap_err().kind(), ErrorKind::Fenced);
+    assert_eq!(
+        first.checkpoint("again").unwrap_err().kind(),
+        ErrorKind::Fenced
+    );
+    assert_eq!(
+        in_time(first.close()).await.unwrap_err().kind(),
+        ErrorKind::Fenced
+    );
 
     taken_over.put(b"k", b"2");
     checkpoint(&second, "2").await;
@@ -84,8 +96,10 @@ async fn many_participants_share_a_repository() {
         state.put(b"name", name.as_bytes());
         participants.push((name, restored.attach(state).unwrap()));
     }
-    let taken: Vec<_> =
-        participants.iter().map(|(name, participant)| participant.checkpoint(*name).unwrap()).collect();
+    let taken: Vec<_> = participants
+        .iter()
+        .map(|(name, participant)| participant.checkpoint(*name).unwrap())
+        .collect();
     for checkpoint in taken {
         in_time(checkpoint.completed()).await.unwrap();
     }
@@ -127,7 +141,9 @@ async fn plain_threads_take_checkpoints() {
                 .collect::<Vec<_>>()
         })
     };
-    let ids = in_time(tokio::task::spawn_blocking(move || thread.join().unwrap())).await.unwrap();
+    let ids = in_time(tokio::task::spawn_blocking(move || thread.join().unwrap()))
+        .await
+        .unwrap();
     assert!(ids.is_sorted());
     assert_eq!(participant.retained(), ids[1..]);
     assert_eq!(participant.newest_completed(), ids.last().copied());
@@ -152,7 +168,11 @@ async fn whatever_a_dropped_life_left_is_cleaned_by_the_next() {
     in_time(participant.cleaned()).await.unwrap();
     let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
     assert_eq!(inspection.checkpoints().len(), 2);
-    assert_eq!(store.names("/shared/").await.len(), 2, "a pack for each retained checkpoint");
+    assert_eq!(
+        store.names("/shared/").await.len(),
+        2,
+        "a pack for each retained checkpoint"
+    );
     in_time(participant.close()).await.unwrap();
 
     let claim = claim(&repository).await;

@@ -19,7 +19,10 @@ async fn a_guest_sees_what_is_retained() {
     }
     let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
     let shown = inspection.checkpoints();
-    assert_eq!(shown.iter().map(|info| info.checkpoint).collect::<Vec<_>>(), ids[1..]);
+    assert_eq!(
+        shown.iter().map(|info| info.checkpoint).collect::<Vec<_>>(),
+        ids[1..]
+    );
     assert_eq!(shown[1].user_bytes, b"3");
     assert!(shown[1].is_restore_point && !shown[0].is_restore_point);
     assert_eq!((shown[1].files, shown[1].own_files), (1, 1));
@@ -36,7 +39,9 @@ async fn a_guest_sees_what_is_retained() {
     assert_eq!(inspection.find(file.local.as_str()).len(), 2);
 
     let (_base, directory) = place();
-    in_time(inspection.restore(ids[1], &directory, &RestoreOptions::new())).await.unwrap();
+    in_time(inspection.restore(ids[1], &directory, &RestoreOptions::new()))
+        .await
+        .unwrap();
     let restored = MemoryState::open(&directory).unwrap();
     assert_eq!(restored.get(b"n").as_deref(), Some(&b"2"[..]));
     // The holder was not disturbed.
@@ -58,14 +63,20 @@ async fn verify_tells_damage_from_what_was_dropped_meanwhile() {
     let name = inspection.files(newer).unwrap()[0].name.to_string();
     let object = store.names(&name).await.remove(0);
     store.damage(&object).await;
-    let report = in_time(inspection.verify(newer, VerifyDepth::Sizes)).await.unwrap();
+    let report = in_time(inspection.verify(newer, VerifyDepth::Sizes))
+        .await
+        .unwrap();
     assert!(report.is_sound());
-    let report = in_time(inspection.verify(newer, VerifyDepth::Checksums)).await.unwrap();
+    let report = in_time(inspection.verify(newer, VerifyDepth::Checksums))
+        .await
+        .unwrap();
     assert_eq!(report.faults.len(), 1);
     assert_eq!(report.faults[0].kind(), ErrorKind::Corrupt);
     assert_eq!(report.faults[0].file(), Some(&*name));
     store.remove(&object).await;
-    let report = in_time(inspection.verify(newer, VerifyDepth::Sizes)).await.unwrap();
+    let report = in_time(inspection.verify(newer, VerifyDepth::Sizes))
+        .await
+        .unwrap();
     assert_eq!(report.faults[0].kind(), ErrorKind::Corrupt);
 
     // Two more: the older one goes, and its file with it.
@@ -74,8 +85,12 @@ async fn verify_tells_damage_from_what_was_dropped_meanwhile() {
     in_time(participant.cleaned()).await.unwrap();
     let (base, directory) = place();
     for result in [
-        in_time(inspection.verify(older, VerifyDepth::Sizes)).await.map(drop),
-        in_time(inspection.restore(older, &directory, &RestoreOptions::new())).await.map(drop),
+        in_time(inspection.verify(older, VerifyDepth::Sizes))
+            .await
+            .map(drop),
+        in_time(inspection.restore(older, &directory, &RestoreOptions::new()))
+            .await
+            .map(drop),
     ] {
         let error = result.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Subsumed, "{error}");

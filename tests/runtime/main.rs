@@ -23,7 +23,9 @@ use stillpoint::{Claim, Config, MemoryState, Participant, Repository};
 const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(DEADLINE, work).await.expect("not within the deadline")
+    tokio::time::timeout(DEADLINE, work)
+        .await
+        .expect("not within the deadline")
 }
 
 /// Short waits, so that what is to happen happens soon.
@@ -41,7 +43,9 @@ fn config() -> Config {
 }
 
 async fn open(store: impl OpenStore, config: Config) -> Repository {
-    in_time(Repository::builder(store).with_config(config).open()).await.unwrap()
+    in_time(Repository::builder(store).with_config(config).open())
+        .await
+        .unwrap()
 }
 
 /// A place for a state's directory.
@@ -71,5 +75,7 @@ async fn start(repository: &Repository) -> (MemoryState, Participant) {
 }
 
 async fn checkpoint(participant: &Participant, user_bytes: &str) -> stillpoint::CheckpointReport {
-    in_time(participant.checkpoint(user_bytes).unwrap().completed()).await.unwrap()
+    in_time(participant.checkpoint(user_bytes).unwrap().completed())
+        .await
+        .unwrap()
 }

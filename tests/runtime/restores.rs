@@ -30,9 +30,15 @@ async fn local_files_are_kept_and_only_the_rest_is_fetched() {
     let second = claim(&repository).await;
     let progress = RestoreProgress::default();
     let options = RestoreOptions::new().progress(progress.clone());
-    let restored = in_time(second.restore_with(&directory, &options)).await.unwrap();
+    let restored = in_time(second.restore_with(&directory, &options))
+        .await
+        .unwrap();
     let report = restored.report();
-    assert_eq!((report.kept_files, report.fetched_files), (4, 2), "one file and the pack");
+    assert_eq!(
+        (report.kept_files, report.fetched_files),
+        (4, 2),
+        "one file and the pack"
+    );
     assert_eq!(progress.total_bytes(), progress.fetched_bytes());
     let state = Files::open(&directory);
     assert_eq!(state.read(), truth);
@@ -51,7 +57,9 @@ async fn local_files_are_kept_and_only_the_rest_is_fetched() {
     file.set_modified(modified).unwrap();
     let third = claim(&repository).await;
     let options = RestoreOptions::new().verify_kept_files();
-    let restored = in_time(third.restore_with(&directory, &options)).await.unwrap();
+    let restored = in_time(third.restore_with(&directory, &options))
+        .await
+        .unwrap();
     assert_eq!(restored.report().kept_files, 4);
     assert_eq!(Files::open(&directory).read(), truth);
 }
@@ -69,13 +77,20 @@ async fn an_older_checkpoint_is_the_callers_choice() {
     let claim = claim(&repository).await;
     assert_eq!(claim.retained(), ids[1..]);
     let (_base, directory) = place();
-    for options in [RestoreOptions::new().fallback(2), RestoreOptions::new().checkpoint(ids[0])] {
-        let error = in_time(claim.restore_with(&directory, &options)).await.unwrap_err();
+    for options in [
+        RestoreOptions::new().fallback(2),
+        RestoreOptions::new().checkpoint(ids[0]),
+    ] {
+        let error = in_time(claim.restore_with(&directory, &options))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
         assert_eq!(error.alternatives(), &ids[1..]);
     }
     let options = RestoreOptions::new().fallback(1);
-    let restored = in_time(claim.restore_with(&directory, &options)).await.unwrap();
+    let restored = in_time(claim.restore_with(&directory, &options))
+        .await
+        .unwrap();
     assert_eq!(restored.user_bytes(), Some(&b"2"[..]));
     let state = MemoryState::open(&directory).unwrap();
     assert_eq!(state.get(b"n").as_deref(), Some(&b"2"[..]));
@@ -112,7 +127,9 @@ async fn damage_is_named_with_the_alternatives_and_nothing_falls_back_in_silence
         assert!(new.ends_with(error.file().unwrap()), "{error}");
         assert_eq!(error.alternatives(), [older]);
         let options = RestoreOptions::new().fallback(1);
-        let restored = in_time(claim.restore_with(&directory, &options)).await.unwrap();
+        let restored = in_time(claim.restore_with(&directory, &options))
+            .await
+            .unwrap();
         assert_eq!(restored.user_bytes(), Some(&b"1"[..]));
     }
 }
@@ -150,7 +167,11 @@ async fn a_restore_that_broke_off_goes_on() {
     assert!(!target.join("CURRENT").exists());
     store.heal();
     let restored = in_time(claim.restore_into(&target)).await.unwrap();
-    assert_eq!(restored.report().kept_files, 7, "what was fetched is not fetched again");
+    assert_eq!(
+        restored.report().kept_files,
+        7,
+        "what was fetched is not fetched again"
+    );
     assert_eq!(Files::open(&target).read(), truth);
 }
 
@@ -189,7 +210,9 @@ async fn a_state_must_lie_where_it_was_restored_and_be_of_its_kind() {
     let error = restored.attach(Files::open(&directory)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     let restored = in_time(claim.restore_into(&directory)).await.unwrap();
-    let participant = restored.attach(MemoryState::open(&directory).unwrap()).unwrap();
+    let participant = restored
+        .attach(MemoryState::open(&directory).unwrap())
+        .unwrap();
     let (_third_base, third) = place();
     let restored = in_time(claim.restore_into(&third)).await.unwrap();
     let error = restored.attach(MemoryState::new()).unwrap_err();
