@@ -1,5 +1,5 @@
 //! The file system's troubles by real means: full, read-only, denied, other devices, few open
-//! files, limited file sizes, shared blocks.
+//! files, limited file sizes, shared blocks. And what it is really asked to sync.
 //!
 //! Each test runs its deeds in a child, this very binary, which is given what it needs: a mount
 //! space of its own, another user, a limit. Where the machine gives no such thing the test says so
@@ -7,9 +7,11 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
+    clippy::wildcard_enum_match_arm,
     reason = "tests, and reasons for skipping"
 )]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -45,6 +47,7 @@ async fn child() {
         "few files" => few_files(&place).await,
         "small files" => small_files(&place).await,
         "shared blocks" => shared_blocks(&place).await,
+        "traced" => traced(&place).await,
         other => panic!("no deeds {other}"),
     }
 }
@@ -563,4 +566,136 @@ async fn shared_blocks(place: &Path) {
         .put(&key("shared/1/2"), wrong, &Progress::default())
         .await;
     failed(answer, FailureKind::Corrupt, &target);
+}
+
+/// arrow-rs-object-store 643, seen from the kernel: what is asked to be durable before a put, a
+/// swap and a delete are acknowledged, and in what order.
+#[test]
+fn the_kernel_is_asked_to_sync_in_order() {
+    let place = TempDir::new().unwrap();
+    let place = fs::canonicalize(place.path()).unwrap();
+    let trace = place.join("trace");
+    if !Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .status()
+        .is_ok_and(|s| s.success())
+    {
+        eprintln!("skipped, traced: no strace, or it may not trace");
+        return;
+    }
+    let mut command = Command::new("strace");
+    command.args([
+        "-f",
+        "-y",
+        "-e",
+        "trace=fsync,mkdirat,renameat,renameat2,flock,unlinkat",
+    ]);
+    command
+        .arg("-o")
+        .arg(&trace)
+        .arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
+    run("traced", &place, command);
+
+    let trace = fs::read_to_string(&trace).unwrap();
+    let root = place.join("root").display().to_string();
+    let lines = whole_lines(&trace);
+    let calls: Vec<String> = lines.iter().filter_map(|line| call(line, &root)).collect();
+    let expected = [
+        "mkdirat <>, shared",
+        "fsync <>",
+        "mkdirat <shared>, 1",
+        "fsync <shared>",
+        "renameat2 <.tmp>, <shared/1>, 1, RENAME_NOREPLACE",
+        "fsync <shared/1>",
+    ];
+    let from = |first: &str| {
+        let place = calls.iter().position(|call| call == first);
+        &calls[place.unwrap_or_else(|| panic!("no {first} in {calls:#?}"))..]
+    };
+    assert_eq!(from(expected[0])[..expected.len()], expected);
+    let content = calls
+        .iter()
+        .position(|call| call == "fsync <.tmp/…>")
+        .unwrap();
+    let naming = calls.iter().position(|call| call == expected[4]).unwrap();
+    assert!(content < naming, "{calls:#?}");
+
+    let expected = [
+        "flock <LOCK>, LOCK_EX|LOCK_NB",
+        "renameat <.tmp>, <>, CURRENT",
+        "fsync <>",
+        "unlinkat <shared/1>, 1",
+        "unlinkat <shared>, 1, AT_REMOVEDIR",
+        "fsync <shared>",
+    ];
+    let swap = from(expected[0]);
+    assert_eq!(swap[..expected.len()], expected);
+    let before = &calls[..calls.len() - swap.len()];
+    assert_eq!(
+        before.last().unwrap(),
+        "fsync <.tmp/…>",
+        "the content, before the lock"
+    );
+}
+
+async fn traced(place: &Path) {
+    let store = open(&place.join("root")).await;
+    done(put(&store, "shared/1/1", vec![1; MIB]).await);
+    done(store.swap(&key("CURRENT"), None, b"1").await);
+    done(store.delete(&key("shared/1/1")).await);
+}
+
+/// The trace without the process numbers, a call that others interrupted put where it ended.
+fn whole_lines(trace: &str) -> Vec<String> {
+    let mut begun: BTreeMap<&str, &str> = BTreeMap::new();
+    let mut lines = Vec::new();
+    for line in trace.lines() {
+        let Some((process, line)) = line.split_once(' ') else {
+            continue;
+        };
+        let line = line.trim_start();
+        if let Some(beginning) = line.strip_suffix(" <unfinished ...>") {
+            begun.insert(process, beginning);
+        } else if let Some((_, end)) = line.split_once(" resumed>") {
+            let beginning = begun.remove(process).unwrap_or_default();
+            lines.push(format!("{beginning}{end}"));
+        } else {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// A line of the trace as the call, its paths in the root and its last words; temporaries have no
+/// names. `None` for what is not about the root or did not succeed.
+fn call(line: &str, root: &str) -> Option<String> {
+    let (name, rest) = line.split_once('(')?;
+    let (arguments, result) = rest.rsplit_once(')')?;
+    if result.trim_start() != "= 0" || !arguments.contains(root) {
+        return None;
+    }
+    let mut said = Vec::new();
+    for argument in arguments.split(", ") {
+        let is_mode = argument.starts_with('0') && argument.len() > 1 && !argument.contains('<');
+        if is_mode || argument == "0" {
+            continue;
+        }
+        let Some((_, path)) = argument.split_once('<') else {
+            let word = argument.trim_matches('"');
+            if !word.contains('.') {
+                said.push(word.to_owned());
+            }
+            continue;
+        };
+        let path = path.trim_end_matches('>').strip_prefix(root)?;
+        let path = path.trim_start_matches('/');
+        let shown = if path.starts_with(".tmp/") {
+            ".tmp/…"
+        } else {
+            path
+        };
+        said.push(format!("<{shown}>"));
+    }
+    Some(format!("{name} {}", said.join(", ")))
 }

@@ -4,6 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
+    clippy::wildcard_enum_match_arm,
     reason = "tests, and a child that talks to its parent"
 )]
 

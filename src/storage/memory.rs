@@ -16,6 +16,22 @@ use super::{
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind, Tag};
 
 /// A map of objects. Clones are handles of the same map.
+///
+/// ```
+/// use stillpoint::protocol::answer::Answer;
+/// use stillpoint::storage::{BlobStore, Key, Memory};
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// # runtime.block_on(async {
+/// let store = Memory::new();
+/// let key = Key::new("CURRENT").unwrap();
+/// let Answer::Done(first) = store.swap(&key, None, b"1").await else {
+///     panic!("nothing was there");
+/// };
+/// assert_eq!(store.swap(&key, None, b"2").await, Answer::Refused);
+/// assert!(matches!(store.swap(&key, Some(&first), b"2").await, Answer::Done(_)));
+/// # });
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Memory {
     objects: Arc<Mutex<Objects>>,

@@ -20,7 +20,9 @@ use crate::protocol::id::{
     AttemptId, CheckpointId, Epoch, ManifestName, Nonce, SubtaskId, Version,
 };
 use crate::protocol::limits::doubled;
-use crate::protocol::manifest::{Change, Current, Expected, LoadError, Loaded, Loader, Manifest};
+use crate::protocol::manifest::{
+    Change, Current, Expected, LoadError, Loaded, LoadedRoot, Loader, Manifest,
+};
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::message::{Lead, Message};
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -82,12 +84,13 @@ impl Coordinator {
         self.timers.disarm(Timer::Load);
         match result {
             Ok(Loaded::NoRoot) => self.create(),
-            Ok(Loaded::Manifest {
-                manifest,
-                current,
-                tag,
-                warnings,
-            }) => {
+            Ok(Loaded::Root(root)) => {
+                let LoadedRoot {
+                    manifest,
+                    current,
+                    tag,
+                    warnings,
+                } = *root;
                 for warning in warnings {
                     self.tell(Notice::Warned { warning });
                 }

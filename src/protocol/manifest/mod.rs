@@ -44,7 +44,7 @@ pub use apply::{ApplyError, ManifestDamage};
 pub use codec::DecodeError;
 pub use current::{Current, Successor};
 pub use frame::{FORMAT_VERSION, FRAME_BYTES, Kind, checksum, frame, unframe};
-pub use load::{Expected, LoadError, LoadWarning, Loaded, Loader};
+pub use load::{Expected, LoadError, LoadWarning, Loaded, LoadedRoot, Loader};
 pub use record::{Change, Completion, Operator, PinOwner, Record, SubtaskDelta};
 
 /// All confirmed durable facts about a root. Equal facts, equal value, equal bytes.

@@ -1,7 +1,7 @@
 //! The registry against plain sets, its errors, and its cost.
 #![allow(
     clippy::unwrap_used,
-    reason = "a test that can't go on should end at that line"
+    reason = "a test ends at the line where it meets what it does not expect"
 )]
 
 use alloc::collections::{BTreeMap, BTreeSet};

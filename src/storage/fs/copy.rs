@@ -24,9 +24,10 @@ use crate::protocol::answer::{Digest, Failure, FailureKind};
 use crate::storage::step::Step;
 use crate::storage::{BLOCK_BYTES, Digester, Progress};
 
-/// How much is written before the kernel is told to begin bringing it to the disk. So the sync at
-/// the end is short, and no call stands still for longer than it takes to write this much.
-const WRITE_BACK_BYTES: u64 = 8 << 20;
+/// How much is written before the kernel is told to begin bringing it to the disk: so the disk is
+/// busy while we are, the sync at the end is short, and no call stands still for longer than it
+/// takes to write this much. Reading is left to the kernel, which reads ahead better untold.
+const WINDOW_BYTES: u64 = 8 << 20;
 
 /// File systems behind a server that can copy by itself, by the number `statfs` gives.
 const OFFLOADING: [u32; 4] = [
@@ -44,15 +45,6 @@ pub(super) enum Method {
     Plain,
 }
 
-/// What becomes of the copy in the page cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cached {
-    /// It is about to be read.
-    Keep,
-    /// Nobody will read it soon: it makes place for what is in use.
-    Drop,
-}
-
 /// A copy of one open file into another, new one.
 #[derive(Debug)]
 pub(super) struct Copy<'a> {
@@ -62,7 +54,6 @@ pub(super) struct Copy<'a> {
     pub(super) target_path: &'a Path,
     /// The length that the source must have.
     pub(super) size_bytes: u64,
-    pub(super) cached: Cached,
     pub(super) progress: &'a Progress,
     pub(super) cancellation: &'a Cancellation,
 }
@@ -86,7 +77,7 @@ impl Copy<'_> {
         let mut digester = Digester::new();
         let mut block = vec![0; block_bytes(self.size_bytes)];
         let mut offset = 0;
-        let mut write_back = WriteBack::new(self.cached);
+        let mut write_back = WriteBack::default();
         while offset < self.size_bytes {
             self.cancellation.check()?;
             let left = usize::try_from(self.size_bytes - offset).unwrap_or(usize::MAX);
@@ -186,31 +177,23 @@ fn is_offloading(target: &File) -> bool {
 }
 
 /// Has the kernel bring a growing file to the disk while it is still growing.
-#[derive(Debug)]
+///
+/// What has arrived there leaves the page cache, to which it is no use: an object is not read
+/// soon, and of a restored file what is read first is its end, which stays. New pages would push
+/// out what is in use, and are slower to come by than used ones.
+#[derive(Debug, Default)]
 pub(super) struct WriteBack {
-    cached: Cached,
     begun_bytes: u64,
 }
 
 impl WriteBack {
-    pub(super) fn new(cached: Cached) -> Self {
-        Self {
-            cached,
-            begun_bytes: 0,
-        }
-    }
-
     /// The file has grown to this length.
     pub(super) fn advance(&mut self, file: &File, size_bytes: u64) {
-        if size_bytes - self.begun_bytes < WRITE_BACK_BYTES {
+        if size_bytes - self.begun_bytes < WINDOW_BYTES {
             return;
         }
-        // What is dirty begins to be written and stays; what is on disk already leaves the cache.
-        // So each stretch is told once to be written, and twice to leave as well.
-        let start = match self.cached {
-            Cached::Keep => self.begun_bytes,
-            Cached::Drop => self.begun_bytes.saturating_sub(WRITE_BACK_BYTES),
-        };
+        // Of the last window the writing begins; of the one before, which is written, the pages go.
+        let start = self.begun_bytes.saturating_sub(WINDOW_BYTES);
         let length = NonZero::new(size_bytes - start);
         // It only makes things faster: an error changes nothing.
         let _ = rustix::fs::fadvise(file, start, length, Advice::DontNeed);

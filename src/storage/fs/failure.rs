@@ -35,9 +35,12 @@ fn kind_of(error: &io::Error) -> FailureKind {
         Errno::NOSPC | Errno::DQUOT => FailureKind::NoSpace,
         Errno::ROFS => FailureKind::ReadOnly,
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOLCK => FailureKind::Exhausted,
-        Errno::AGAIN | Errno::BUSY | Errno::TIMEDOUT | Errno::STALE | Errno::NOTCONN => {
-            FailureKind::Unavailable
-        }
+        Errno::AGAIN
+        | Errno::INTR
+        | Errno::BUSY
+        | Errno::TIMEDOUT
+        | Errno::STALE
+        | Errno::NOTCONN => FailureKind::Unavailable,
         Errno::FBIG | Errno::NAMETOOLONG => FailureKind::TooLarge,
         Errno::XDEV => FailureKind::CrossDevice,
         Errno::OPNOTSUPP | Errno::NOSYS => FailureKind::Unsupported,

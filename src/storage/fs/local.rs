@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::blocking;
-use super::copy::{Cached, WriteBack};
+use super::copy::WriteBack;
 use super::failure::failure;
 use super::publish::rename_unless_taken;
 use super::temporary::{create_new, random_id, unlink};
@@ -263,7 +263,7 @@ impl Receiving {
         Ok(Self {
             partial: Partial::create(target)?,
             digester: Digester::new(),
-            write_back: WriteBack::new(Cached::Keep),
+            write_back: WriteBack::default(),
         })
     }
 

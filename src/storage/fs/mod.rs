@@ -44,11 +44,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Stat};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use self::blocking::Cancellation;
-use self::copy::{Cached, Copy, WriteBack};
+use self::copy::{Copy, WriteBack};
 use self::failure::{failure, is_certainly_not_done};
 use self::probe::Act;
 use self::root::Root;
@@ -132,7 +132,7 @@ impl FileStore {
         });
         let mut temporary = step(begun.await)?;
         let mut digester = Digester::new();
-        let mut write_back = WriteBack::new(Cached::Drop);
+        let mut write_back = WriteBack::default();
         while let Some(chunk) = reader.next().await? {
             digester.update(&chunk);
             let digest = digester.digest();
@@ -187,7 +187,6 @@ impl Inner {
             target: temporary.file(),
             target_path: &temporary.shown(),
             size_bytes,
-            cached: Cached::Drop,
             progress,
             cancellation,
         };
@@ -226,7 +225,6 @@ impl Inner {
             target: partial.file(),
             target_path: target,
             size_bytes: expected.size_bytes,
-            cached: Cached::Keep,
             progress,
             cancellation,
         };
@@ -311,28 +309,12 @@ impl Inner {
             Err(errno) if is_certainly_not_done(errno) => return Err(fail(errno).into()),
             Err(errno) => return Err(Stop::Unknown(fail(errno))),
         }
-        self.remove_if_empty(key.folder());
+        self.root.remove_if_empty(key.folder());
         self.synced_delete(key)
     }
 
     fn synced_delete(&self, key: &Key) -> Step<()> {
         self.root.sync_nearest(key.folder()).map_err(Stop::Unknown)
-    }
-
-    /// Removes the folders that a delete left empty, up to those directly below the root.
-    fn remove_if_empty(&self, folder: &str) {
-        let mut folder = folder;
-        while let Some((above, leaf)) = folder.rsplit_once('/') {
-            let removed = self
-                .root
-                .folder(above)
-                .and_then(|above| rustix::fs::unlinkat(&above.directory, leaf, AtFlags::REMOVEDIR));
-            // Not empty, as a rule.
-            if removed.is_err() {
-                return;
-            }
-            folder = above;
-        }
     }
 }
 

@@ -17,6 +17,31 @@ use crate::storage::{BlobStore, OpenError, OpenErrorKind, OpenStore, Opening};
 /// A directory as a store: where it is and how it is to be opened.
 ///
 /// The path is taken as it is, with whatever letters and spaces it has.
+///
+/// ```
+/// use stillpoint::protocol::answer::Answer;
+/// use stillpoint::storage::{BlobStore, FileSystem, Key, OpenErrorKind, Progress};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+/// # let temporary = tempfile::tempdir()?;
+/// # let directory = temporary.path();
+/// # runtime.block_on(async {
+/// let root = directory.join("checkpoints");
+/// let absent = FileSystem::at(&root).must_exist().open().await;
+/// assert_eq!(absent.unwrap_err().kind(), OpenErrorKind::Absent);
+///
+/// let store = FileSystem::at(&root).open().await?;
+/// let key = Key::new("shared/7/1")?;
+/// let put = store.put(&key, vec![1, 2, 3].into(), &Progress::default()).await;
+/// assert!(matches!(put, Answer::Done(digest) if digest.size_bytes == 3));
+/// let again = store.put(&key, vec![4].into(), &Progress::default()).await;
+/// assert_eq!(again, Answer::Refused);
+/// assert_eq!(store.get(&key, 1024).await, Answer::Done(vec![1, 2, 3]));
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct FileSystem {
     path: PathBuf,
@@ -132,9 +157,19 @@ fn make_root(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        if let Some(parent) = directory.parent() {
-            sync_directory(&File::open(parent)?.into())?;
-        }
+        sync_parent(directory)?;
     }
-    Ok(())
+    // One that somebody else made a moment ago may not be durable yet. Whoever may not even read
+    // the directory above has been given a root that others look after.
+    match sync_parent(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
+}
+
+fn sync_parent(directory: &Path) -> io::Result<()> {
+    let Some(parent) = directory.parent() else {
+        return Ok(());
+    };
+    Ok(sync_directory(&File::open(parent)?.into())?)
 }

@@ -9,7 +9,8 @@
 //! rename: one of the old file, one of the new. It is never renamed or removed, and the kernel
 //! unlocks it when its holder dies. Nothing slow happens under it.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -122,15 +123,17 @@ pub(super) fn swap(
     let folder = root.make_folder(key.folder())?;
     let _lock = lock(root, &folder, cancellation)?;
     let found = match root.object_in(&folder, key) {
-        Ok((file, _)) => {
-            let content = read_all(&file)
-                .map_err(|error| failure(error, "read", &root.shown(key.as_str())))?;
-            Some(tag_of(&content))
-        }
+        Ok(object) => Some(object),
         Err(failure) if failure.kind == FailureKind::NotFound => None,
         Err(failure) => return Err(failure.into()),
     };
-    if found.as_ref() != expected {
+    let is_expected = match (expected, found) {
+        (None, None) => true,
+        (Some(expected), Some((file, stat))) => has_tag(&file, &stat, expected)
+            .map_err(|error| failure(error, "read", &root.shown(key.as_str())))?,
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    if !is_expected {
         return Err(Stop::Refused);
     }
     cancellation.check()?;
@@ -147,17 +150,22 @@ pub(super) fn swap(
     }
 }
 
-fn read_all(mut file: &std::fs::File) -> std::io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    file.read_to_end(&mut content)?;
-    Ok(content)
-}
-
 /// The tag of a content: checksum and length. A manifest's version and nonce stand in it, so that
 /// a content never comes back.
 pub(super) fn tag_of(content: &[u8]) -> Tag {
     let digest = Digester::of(content);
     Tag(format!("{}-{}", digest.checksum, digest.size_bytes))
+}
+
+/// Whether a file's content has a tag. One of another length is not read: it may be any size.
+fn has_tag(file: &File, stat: &Stat, tag: &Tag) -> io::Result<bool> {
+    let size_bytes = super::size_of(stat);
+    if !tag.0.ends_with(&format!("-{size_bytes}")) {
+        return Ok(false);
+    }
+    let mut content = Vec::new();
+    file.take(size_bytes).read_to_end(&mut content)?;
+    Ok(tag_of(&content) == *tag)
 }
 
 /// Locks the folder's `LOCK`, whoever else wants it in this process or another.

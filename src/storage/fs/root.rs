@@ -4,7 +4,9 @@
 //! the way: what the root holds cannot lead out of it, and a root that is renamed stays the same.
 //!
 //! Invariant: a folder in `durable` has its entry, and those of the folders above it, on disk. It
-//! is forgotten when the folder turns out to be gone.
+//! is forgotten when the folder is removed or turns out to be gone. That somebody else removes a
+//! folder and makes it again while we write into it does not happen: a folder of state files has
+//! one writer, the attempt in its name, and those directly below the root are never removed.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -79,7 +81,7 @@ impl Root {
             if self.durable.lock().contains(name) {
                 match self.folder(name) {
                     Ok(folder) => return Ok(folder),
-                    Err(Errno::NOENT) => self.durable.lock().clear(),
+                    Err(Errno::NOENT) => {}
                     Err(errno) => return Err(failure(errno, "open", &self.shown(name)).into()),
                 }
             }
@@ -90,36 +92,37 @@ impl Root {
         Err(self.keeps_vanishing(name).into())
     }
 
-    /// `None` if a folder on the way was removed meanwhile.
+    /// `None` if a folder on the way was removed meanwhile, by another process.
     fn try_make_folder(&self, name: &str) -> Result<Option<Folder>, Failure> {
+        // Held to the end: what is made here is not removed here before it is noted.
+        let mut durable = self.durable.lock();
         let mut folder = self.open_root()?;
         for part in parts(name) {
             let below = join(&folder.name, part);
             let fail = |errno, tried| failure(errno, tried, &self.shown(&below));
-            let opened = match open_directory(&folder.directory, part) {
-                Err(Errno::NOENT) => {
-                    let made = self
-                        .probe
-                        .pass(Act::MakeFolder, &below)
-                        .and_then(|()| mkdir(&folder.directory, part));
-                    match made {
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(Errno::NOENT) => return Ok(None),
-                        Err(errno) => return Err(fail(errno, "make directory")),
-                    }
-                    open_directory(&folder.directory, part)
+            let mut opened = open_directory(&folder.directory, part);
+            if matches!(opened, Err(Errno::NOENT)) {
+                durable.remove(&below);
+                let made = self
+                    .probe
+                    .pass(Act::MakeFolder, &below)
+                    .and_then(|()| mkdir(&folder.directory, part));
+                match made {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(Errno::NOENT) => return Ok(None),
+                    Err(errno) => return Err(fail(errno, "make directory")),
                 }
-                opened => opened,
-            };
+                opened = open_directory(&folder.directory, part);
+            }
             let directory = match opened {
                 Ok(directory) => directory,
                 Err(Errno::NOENT) => return Ok(None),
                 Err(errno) => return Err(fail(errno, "open directory")),
             };
             // Made by somebody else a moment ago, it may not be durable either.
-            if !self.durable.lock().contains(&below) {
+            if !durable.contains(&below) {
                 self.sync(&folder)?;
-                self.durable.lock().insert(below.clone());
+                durable.insert(below.clone());
             }
             folder = Folder {
                 directory,
@@ -127,6 +130,24 @@ impl Root {
             };
         }
         Ok(Some(folder))
+    }
+
+    /// Removes a folder, and those above it, as far as they are empty; not those directly below
+    /// the root. The removal is not synced.
+    pub(super) fn remove_if_empty(&self, name: &str) {
+        let mut name = name;
+        while let Some((above, leaf)) = name.rsplit_once('/') {
+            let mut durable = self.durable.lock();
+            let removed = self
+                .folder(above)
+                .and_then(|above| rustix::fs::unlinkat(&above.directory, leaf, AtFlags::REMOVEDIR));
+            // Not empty, as a rule.
+            if removed.is_err() {
+                return;
+            }
+            durable.remove(name);
+            name = above;
+        }
     }
 
     fn open_root(&self) -> Result<Folder, Failure> {

@@ -1,6 +1,6 @@
 //! The file system's store from inside: the order of what makes things durable, and what an error
 //! at each step is answered with.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::wildcard_enum_match_arm, reason = "tests")]
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -589,38 +589,46 @@ async fn every_way_to_copy_gives_the_same() {
             .collect();
         fs::write(&source_path, &bytes).unwrap();
         let source = fs::File::open(&source_path).unwrap();
-        for (n, method) in [Method::Plain, Method::Offload].into_iter().enumerate() {
-            for cached in [Cached::Keep, Cached::Drop] {
-                let target_path = directory.path().join(format!("{n}"));
-                let target = fs::File::create(&target_path).unwrap();
-                let copy = |size_bytes| {
-                    Copy {
-                        source: &source,
-                        source_path: &source_path,
-                        target: &target,
-                        target_path: &target_path,
-                        size_bytes,
-                        cached,
-                        progress: &Progress::default(),
-                        cancellation: &Cancellation::default(),
-                    }
-                    .run_as(method)
-                };
-                assert_eq!(copy(u64::from(size)).unwrap(), Digester::of(&bytes));
-                assert!(
-                    fs::read(&target_path).unwrap() == bytes,
-                    "{method:?} {size}"
-                );
-                // The source grew or shrank after it was listed.
-                for other in [u64::from(size) + 1, u64::from(size).saturating_sub(1)] {
-                    if other != u64::from(size) {
-                        let Err(Stop::Failed(failure)) = copy(other) else {
-                            panic!("{method:?} copied {other} of {size} bytes");
-                        };
-                        assert_eq!(failure.kind, FailureKind::Corrupt);
-                    }
+        for method in [Method::Plain, Method::Offload] {
+            let target_path = directory.path().join(format!("{method:?}"));
+            let target = fs::File::create(&target_path).unwrap();
+            let copy = |size_bytes| {
+                Copy {
+                    source: &source,
+                    source_path: &source_path,
+                    target: &target,
+                    target_path: &target_path,
+                    size_bytes,
+                    progress: &Progress::default(),
+                    cancellation: &Cancellation::default(),
                 }
+                .run_as(method)
+            };
+            let size = u64::from(size);
+            assert_eq!(copy(size).unwrap(), Digester::of(&bytes));
+            let copied = fs::read(&target_path).unwrap();
+            assert!(copied == bytes, "{method:?} {size}");
+            // The source grew or shrank after it was listed.
+            for other in [Some(size + 1), size.checked_sub(1)].into_iter().flatten() {
+                let Err(Stop::Failed(failure)) = copy(other) else {
+                    panic!("{method:?} copied {other} of {size} bytes");
+                };
+                assert_eq!(failure.kind, FailureKind::Corrupt);
             }
         }
     }
+}
+
+/// What stands in the object's place may be of any size; a swap reads no more than it compares.
+#[tokio::test]
+async fn a_swap_is_refused_by_length_before_it_reads() {
+    let bench = Bench::new().await;
+    let tag = done(bench.swap(None, b"1").await);
+    // A file of a tebibyte, all of it a hole.
+    let file = fs::File::create(bench.path("CURRENT")).unwrap();
+    file.set_len(1 << 40).unwrap();
+    assert_eq!(bench.swap(Some(&tag), b"2").await, Answer::Refused);
+    assert_eq!(bench.swap(None, b"2").await, Answer::Refused);
+    let answer = bench.store.load(&key("CURRENT"), 1 << 20).await;
+    assert_eq!(kind(answer), ("failed", FailureKind::TooLarge));
 }

@@ -95,9 +95,7 @@ fn load(objects: &Objects) -> Result<Loaded, LoadError> {
 
 fn manifest(loaded: Loaded) -> (Manifest, Vec<LoadWarning>) {
     match loaded {
-        Loaded::Manifest {
-            manifest, warnings, ..
-        } => (manifest, warnings),
+        Loaded::Root(root) => (root.manifest, root.warnings),
         Loaded::NoRoot => panic!("no root"),
     }
 }
