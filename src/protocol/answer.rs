@@ -93,6 +93,9 @@ pub enum FailureKind {
     CrossDevice,
     /// The store or backend can't do this at all.
     Unsupported,
+    /// The state's database has had a background error: what it holds may have lost its
+    /// consistency, so nothing more is taken from it. It must be restored.
+    Untrusted,
     /// The caller gave up.
     Cancelled,
     /// Anything else; the cause says what.
@@ -112,6 +115,7 @@ impl FailureKind {
             | Self::TooLarge
             | Self::CrossDevice
             | Self::Unsupported
+            | Self::Untrusted
             | Self::Cancelled
             | Self::Other => false,
         }
@@ -132,6 +136,7 @@ impl fmt::Display for FailureKind {
             Self::TooLarge => "too large",
             Self::CrossDevice => "on another device",
             Self::Unsupported => "unsupported",
+            Self::Untrusted => "not to be trusted",
             Self::Cancelled => "cancelled",
             Self::Other => "failed",
         })

@@ -204,15 +204,10 @@ impl Guest {
             None => {}
             Some(Err(error)) => self.done(Err(GuestError::Load(error))),
             Some(Ok(Loaded::NoRoot)) => self.done(Err(GuestError::NoRoot)),
-            Some(Ok(Loaded::Manifest {
-                manifest,
-                current,
-                tag,
-                ..
-            })) => match self.judge(&manifest) {
+            Some(Ok(Loaded::Root(root))) => match self.judge(&root.manifest) {
                 Err(error) => self.done(Err(error)),
                 Ok((checkpoint, true)) => self.done(Ok(checkpoint)),
-                Ok((checkpoint, false)) => self.commit(checkpoint, current, tag),
+                Ok((checkpoint, false)) => self.commit(checkpoint, root.current, root.tag),
             },
         }
     }

@@ -16,4 +16,6 @@ pub mod registry;
 pub mod restore;
 pub mod store;
 pub mod subtask;
+#[cfg(test)]
+mod testing;
 pub mod time;

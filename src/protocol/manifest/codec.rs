@@ -12,8 +12,8 @@ use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::apply::ManifestDamage;
-use super::frame::{Kind, begin, finish, unframe};
+use super::frame::{Kind, begin, seal, unframe};
+use super::validate::ManifestDamage;
 use super::{Facts, Manifest, Record};
 use crate::protocol::answer::Checksum;
 
@@ -103,7 +103,10 @@ pub(super) fn encode<T: Serialize>(kind: Kind, value: &T) -> Vec<u8> {
     let mut object = Vec::new();
     begin(&mut object, kind);
     match postcard::to_extend(value, object) {
-        Ok(object) => finish(object),
+        Ok(mut object) => {
+            seal(&mut object);
+            object
+        }
         Err(error) => panic!("{kind} can't be encoded: {error}"),
     }
 }

@@ -7,9 +7,12 @@
 //! 10       1     kind
 //! 11       1     0
 //! 12       8     length of the body, little-endian
-//! 20       n     body
-//! 20+n     8     CRC-64/NVME of all before, little-endian
+//! 20       8     CRC-64/NVME of the 20 bytes before and the body, little-endian
+//! 28       n     body
 //! ```
+//!
+//! The checksum stands before the body: behind it, the CRC of every whole object would be the same
+//! number, and a store whose tags are checksums could not tell one `CURRENT` from another.
 //!
 //! The frame itself is the same for ever; the format version speaks of the body. So a reader can
 //! tell a newer object, which it refuses by name, from a damaged one.
@@ -28,10 +31,10 @@ const MAGIC: [u8; 8] = *b"\xd5STILLPT";
 /// The format version that this crate writes.
 pub const FORMAT_VERSION: u16 = 1;
 /// What the frame adds to a body.
-pub const FRAME_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES;
+pub const FRAME_BYTES: usize = 28;
 
-const HEADER_BYTES: usize = 20;
-const CHECKSUM_BYTES: usize = 8;
+const LENGTH_AT: usize = 12;
+const CHECKSUM_AT: usize = 20;
 
 static CRC_64: Crc<u64, Table<16>> = Crc::<u64, Table<16>>::new(&CRC_64_NVME);
 
@@ -72,23 +75,31 @@ pub fn frame(kind: Kind, body: &[u8]) -> Vec<u8> {
     let mut object = Vec::with_capacity(body.len() + FRAME_BYTES);
     begin(&mut object, kind);
     object.extend_from_slice(body);
-    finish(object)
+    seal(&mut object);
+    object
 }
 
-/// Writes a header whose length is filled in by [`finish`].
+/// Writes a header whose length and checksum are filled in by [`seal`].
 pub(super) fn begin(object: &mut Vec<u8>, kind: Kind) {
     object.extend_from_slice(&MAGIC);
     object.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     object.extend_from_slice(&[kind as u8, 0]);
-    object.extend_from_slice(&[0; 8]);
+    object.resize(FRAME_BYTES, 0);
 }
 
-pub(super) fn finish(mut object: Vec<u8>) -> Vec<u8> {
-    let length = (object.len() - HEADER_BYTES) as u64;
-    object[HEADER_BYTES - 8..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
-    let checksum = checksum(&object);
-    object.extend_from_slice(&checksum.0.to_le_bytes());
-    object
+/// Fills in the length and the checksum.
+pub(super) fn seal(object: &mut [u8]) {
+    let length = (object.len() - FRAME_BYTES) as u64;
+    object[LENGTH_AT..CHECKSUM_AT].copy_from_slice(&length.to_le_bytes());
+    let sealed = sum(object);
+    object[CHECKSUM_AT..FRAME_BYTES].copy_from_slice(&sealed.0.to_le_bytes());
+}
+
+fn sum(object: &[u8]) -> Checksum {
+    let mut digest = CRC_64.digest();
+    digest.update(&object[..CHECKSUM_AT]);
+    digest.update(&object[FRAME_BYTES..]);
+    Checksum(digest.finalize())
 }
 
 /// Takes a body out of its frame, checking everything.
@@ -99,49 +110,41 @@ pub fn unframe(kind: Kind, object: &[u8]) -> Result<&[u8], DecodeError> {
     if object.is_empty() {
         return Err(DecodeError::Empty);
     }
-    let truncated = |needed_bytes| DecodeError::Truncated {
-        needed_bytes,
-        found_bytes: object.len() as u64,
-    };
-    if object.get(..MAGIC.len()) != Some(&MAGIC) {
-        if MAGIC.starts_with(object) {
-            return Err(truncated(FRAME_BYTES as u64));
-        }
+    let begins = object.starts_with(&MAGIC) || MAGIC.starts_with(object);
+    if !begins {
         return Err(DecodeError::Magic);
     }
-    let Some((header, rest)) = object.split_first_chunk::<HEADER_BYTES>() else {
+    let found_bytes = object.len() as u64;
+    let truncated = |needed_bytes| DecodeError::Truncated {
+        needed_bytes,
+        found_bytes,
+    };
+    let Some((header, body)) = object.split_first_chunk::<FRAME_BYTES>() else {
         return Err(truncated(FRAME_BYTES as u64));
     };
-    let mut length = [0; 8];
-    length.copy_from_slice(&header[12..]);
-    let length = u64::from_le_bytes(length);
-    let needed = length.saturating_add(FRAME_BYTES as u64);
-    let found = object.len() as u64;
-    if found < needed {
-        return Err(truncated(needed));
+    let needed_bytes = number_at(header, LENGTH_AT).saturating_add(FRAME_BYTES as u64);
+    if found_bytes < needed_bytes {
+        return Err(truncated(needed_bytes));
     }
-    if found > needed {
-        return Err(DecodeError::Trailing {
-            extra_bytes: found - needed,
-        });
+    if found_bytes > needed_bytes {
+        let extra_bytes = found_bytes - needed_bytes;
+        return Err(DecodeError::Trailing { extra_bytes });
     }
-    let Some((body, stored)) = rest.split_last_chunk::<CHECKSUM_BYTES>() else {
-        return Err(truncated(needed));
-    };
-    let stored = Checksum(u64::from_le_bytes(*stored));
-    let computed = checksum(&object[..object.len() - CHECKSUM_BYTES]);
+    let stored = Checksum(number_at(header, CHECKSUM_AT));
+    let computed = sum(object);
     if stored != computed {
         return Err(DecodeError::Checksum { stored, computed });
     }
-    let version = u16::from_le_bytes([header[8], header[9]]);
-    if version > FORMAT_VERSION {
+    let found = u16::from_le_bytes([header[8], header[9]]);
+    if found > FORMAT_VERSION {
+        let newest_known = FORMAT_VERSION;
         return Err(DecodeError::NewerFormat {
-            found: version,
-            newest_known: FORMAT_VERSION,
+            found,
+            newest_known,
         });
     }
-    if version == 0 {
-        return Err(DecodeError::UnknownFormat { found: version });
+    if found == 0 {
+        return Err(DecodeError::UnknownFormat { found });
     }
     if header[10] != kind as u8 || header[11] != 0 {
         return Err(DecodeError::Kind {
@@ -150,4 +153,10 @@ pub fn unframe(kind: Kind, object: &[u8]) -> Result<&[u8], DecodeError> {
         });
     }
     Ok(body)
+}
+
+fn number_at(header: &[u8; FRAME_BYTES], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[at..at + 8]);
+    u64::from_le_bytes(bytes)
 }

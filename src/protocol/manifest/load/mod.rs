@@ -20,19 +20,24 @@
 //!
 //! Invariant: whichever snapshot it begins with, the manifest is the same.
 
+mod error;
+
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::apply::{ApplyError, ManifestDamage};
 use super::codec::DecodeError;
 use super::{Current, Manifest, Record};
 use crate::protocol::answer::{Answer, Failure, FailureKind, Tag};
-use crate::protocol::id::{Epoch, ManifestName, ObjectName, RootId, Version};
+use crate::protocol::id::{ManifestName, ObjectName, RootId, Version};
 use crate::protocol::limits::Limits;
+use crate::protocol::marks::sometimes;
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
 use crate::protocol::time::Timestamp;
+
+pub use error::{LoadError, LoadWarning};
 
 /// Which root is expected; what is left open is not compared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -43,120 +48,26 @@ pub struct Expected {
     pub root: Option<RootId>,
 }
 
-/// A loaded root.
+/// What there is to load.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Loaded {
     /// There is nothing at all: a root may be created.
     NoRoot,
-    /// The manifest as `CURRENT` says it.
-    Manifest {
-        /// The manifest.
-        manifest: Manifest,
-        /// The content of `CURRENT` that it was made from.
-        current: Current,
-        /// The tag of that content.
-        tag: Tag,
-        /// What was damaged and could be done without. It should be told.
-        warnings: Vec<LoadWarning>,
-    },
+    /// A root.
+    Root(Box<LoadedRoot>),
 }
 
-/// Something was damaged and could be done without.
+/// A root as `CURRENT` says it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum LoadWarning {
-    /// The newest snapshot could not be used; the same manifest was made from the one before it
-    /// and the records since.
-    SnapshotSkipped {
-        /// The snapshot.
-        name: ManifestName,
-        /// What is wrong with it.
-        error: LoadError,
-    },
-}
-
-/// Why a manifest can't be loaded.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// There is no `CURRENT`, but other objects: never an empty start.
-    #[error("CURRENT is missing although there are other objects, {0:?} for one")]
-    CurrentMissing(String),
-    /// `CURRENT` is of another root or job.
-    #[error(
-        "the root belongs to job {found_job:?} (root {found_root}), not to {:?}",
-        expected.job.as_deref().unwrap_or("the expected root")
-    )]
-    ForeignRoot {
-        /// What was expected.
-        expected: Expected,
-        /// The root that is there.
-        found_root: RootId,
-        /// The job that it belongs to.
-        found_job: String,
-    },
-    /// An object can't be read, or the root can't be listed (`None`).
-    #[error("{} can't be read: {failure}", name.map_or_else(|| "the root".into(), |name| alloc::format!("{name}")))]
-    Unreadable {
-        /// The object.
-        name: Option<ObjectName>,
-        /// What the store said last.
-        failure: Failure,
-    },
-    /// An object is not what was written.
-    #[error("{name} is damaged: {error}")]
-    Damaged {
-        /// The object.
-        name: ObjectName,
-        /// What is wrong with it.
-        error: DecodeError,
-    },
-    /// A newer release wrote an object.
-    #[error(
-        "{name} was written by a newer release: format {found}, this one reads up to {newest_known}"
-    )]
-    NewerFormat {
-        /// The object.
-        name: ObjectName,
-        /// Its format version.
-        found: u16,
-        /// The newest that this release reads.
-        newest_known: u16,
-    },
-    /// An object that `CURRENT` names is not there.
-    #[error("{0} is missing although CURRENT names it")]
-    Missing(ManifestName),
-    /// An object says of itself that it is another.
-    #[error("{name} holds {version} of {epoch}, of root {root}")]
-    Misplaced {
-        /// The object.
-        name: ManifestName,
-        /// The version in it.
-        version: Version,
-        /// The epoch in it.
-        epoch: Epoch,
-        /// The root in it, of a snapshot.
-        root: RootId,
-    },
-    /// A record does not fit what is before it.
-    #[error("{record} does not fit: {error}")]
-    Inconsistent {
-        /// The record.
-        record: ManifestName,
-        /// Why.
-        error: ApplyError,
-    },
-    /// The records fit, but what they make can't be.
-    #[error("the manifest of {version} contradicts itself: {damage}")]
-    Contradiction {
-        /// The manifest's version.
-        version: Version,
-        /// What is wrong.
-        damage: ManifestDamage,
-    },
-    /// Others commit faster than the manifest can be read.
-    #[error("CURRENT changed {0} times while it was read")]
-    Overtaken(u32),
+pub struct LoadedRoot {
+    /// The manifest.
+    pub manifest: Manifest,
+    /// The content of `CURRENT` that it was made from.
+    pub current: Current,
+    /// The tag of that content.
+    pub tag: Tag,
+    /// What was damaged and could be done without. It should be told.
+    pub warnings: Vec<LoadWarning>,
 }
 
 /// A file-system store's own; there before any object is.
@@ -182,7 +93,7 @@ pub struct Loader {
 enum Phase {
     ReadingCurrent,
     Listing { after: Option<String> },
-    ReadingObjects(Reading),
+    ReadingObjects(Box<Reading>),
     Done(Result<Loaded, LoadError>),
     Taken,
 }
@@ -194,7 +105,7 @@ enum Suspicion {
     Missing(String),
     /// An object that `CURRENT` names is at fault.
     Fault {
-        reading: Reading,
+        reading: Box<Reading>,
         name: ManifestName,
         error: LoadError,
     },
@@ -405,6 +316,7 @@ impl Loader {
             None => true,
         };
         if !unchanged {
+            sometimes!(LoadStartedAnew);
             self.restarts += 1;
             if self.restarts > self.limits.read_tries_max {
                 return self.finish(Err(LoadError::Overtaken(self.restarts)));
@@ -433,7 +345,7 @@ impl Loader {
             }));
         }
         let snapshot = current.snapshots().last().copied();
-        self.read_objects(Reading {
+        self.read_objects(Box::new(Reading {
             current,
             tag,
             snapshot,
@@ -441,7 +353,7 @@ impl Loader {
             records: BTreeMap::new(),
             unread: VecDeque::new(),
             warnings: Vec::new(),
-        });
+        }));
     }
 
     fn on_absent(&mut self) {
@@ -481,7 +393,7 @@ impl Loader {
         }
     }
 
-    fn read_objects(&mut self, mut reading: Reading) {
+    fn read_objects(&mut self, mut reading: Box<Reading>) {
         let base = reading.snapshot.map_or(Version(0), |name| name.version);
         reading.unread.clear();
         match reading.snapshot {
@@ -501,7 +413,7 @@ impl Loader {
     }
 
     /// Reads what is unread, a few at once, and builds the manifest when all is read.
-    fn go_on(&mut self, mut reading: Reading) {
+    fn go_on(&mut self, mut reading: Box<Reading>) {
         while self.waiting.len() + self.retries.len() < self.limits.reads_in_flight_max
             && let Some(name) = reading.unread.pop_front()
         {
@@ -571,7 +483,7 @@ impl Loader {
         Ok(())
     }
 
-    fn build(&mut self, mut reading: Reading) {
+    fn build(&mut self, mut reading: Box<Reading>) {
         let Some(mut manifest) = reading.base.take() else {
             panic!("everything is read but {:?}", reading.snapshot);
         };
@@ -596,18 +508,18 @@ impl Loader {
             reading.current.version()
         );
         self.finish(match manifest.validate() {
-            Ok(()) => Ok(Loaded::Manifest {
+            Ok(()) => Ok(Loaded::Root(Box::new(LoadedRoot {
                 manifest,
                 current: reading.current,
                 tag: reading.tag,
                 warnings: reading.warnings,
-            }),
+            }))),
             Err(damage) => Err(LoadError::Contradiction { version, damage }),
         });
     }
 
     /// An object that an unchanged `CURRENT` names is at fault.
-    fn judge(&mut self, mut reading: Reading, name: ManifestName, error: LoadError) {
+    fn judge(&mut self, mut reading: Box<Reading>, name: ManifestName, error: LoadError) {
         let older = match reading.current.snapshots() {
             [older, newer] if *newer == name => Some(Some(*older)),
             [only] if *only == name => Some(None),
@@ -616,6 +528,7 @@ impl Loader {
         let newer_release = matches!(error, LoadError::NewerFormat { .. });
         match older {
             Some(older) if !newer_release => {
+                sometimes!(SnapshotSkipped);
                 let warning = LoadWarning::SnapshotSkipped { name, error };
                 reading.warnings.push(warning);
                 reading.snapshot = older;

@@ -1,0 +1,322 @@
+//! Commits: in doubt, refused, overtaken, failed; leadership; what deposed leaders may do.
+
+use alloc::string::ToString;
+use alloc::vec;
+use core::time::Duration;
+
+use super::world::*;
+use crate::protocol::answer::FailureKind;
+use crate::protocol::coordinator::*;
+use crate::protocol::file::FileSet;
+use crate::protocol::guest::{Guest, PinWish};
+use crate::protocol::id::*;
+use crate::protocol::limits::Limits;
+use crate::protocol::manifest::{Expected, PinOwner};
+use crate::protocol::message::*;
+use crate::protocol::time::Timestamp;
+
+#[test]
+fn a_lost_reply_is_found_done_and_completes_once() {
+    let mut world = World::running(config(), 1);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::LoseReply);
+    let _ = world.acknowledge(checkpoint, &[1], &[]);
+    assert!(
+        !world.told(&Notice::Completed { checkpoint }),
+        "nothing is told while in doubt"
+    );
+    world.store.swaps = None;
+    world.pass(Duration::from_secs(1));
+    let completions = world
+        .notices
+        .iter()
+        .filter(|notice| **notice == Notice::Completed { checkpoint });
+    assert_eq!(completions.count(), 1);
+}
+
+#[test]
+fn a_lost_request_is_repeated() {
+    let mut world = World::running(config(), 1);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::LoseRequest);
+    let _ = world.acknowledge(checkpoint, &[1], &[]);
+    world.pass(Duration::from_secs(30));
+    assert!(world.coordinator.view().commit.unwrap().doubt().is_some());
+    assert!(
+        world.store.deleted.is_empty(),
+        "nothing is deleted while in doubt"
+    );
+    world.store.swaps = None;
+    world.pass(Duration::from_secs(30));
+    assert!(world.told(&Notice::Completed { checkpoint }));
+}
+
+#[test]
+fn a_commit_long_in_doubt_is_told_and_counted_once() {
+    let mut world = World::running(config(), 1);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::LoseRequest);
+    let _ = world.acknowledge(checkpoint, &[1], &[]);
+    world.pass(Duration::from_secs(700));
+    let told = world
+        .notices
+        .iter()
+        .filter(|notice| matches!(notice, Notice::InDoubt { .. }));
+    assert_eq!(told.count(), 1);
+    world.store.swaps = None;
+    world.pass(Duration::from_secs(30));
+    assert!(world.told(&Notice::Completed { checkpoint }));
+}
+
+#[test]
+fn a_refusal_although_nothing_was_stored_is_repeated() {
+    let mut world = World::running(config(), 1);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::RefuseAnyway);
+    let _ = world.acknowledge(checkpoint, &[1], &[]);
+    world.pass(Duration::from_secs(1));
+    world.store.swaps = None;
+    world.pass(Duration::from_secs(30));
+    assert!(world.told(&Notice::Completed { checkpoint }));
+}
+
+#[test]
+fn a_certain_failure_fails_the_checkpoint_and_nothing_else() {
+    let mut world = World::running(config(), 1);
+    world.complete(&[1], &[]);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::Fail(FailureKind::Denied));
+    let _ = world.acknowledge(checkpoint, &[2], &[1]);
+    let aborted = world.notices.iter().any(|notice| {
+        matches!(notice, Notice::Aborted { checkpoint: c, reason: AbortReason::CommitFailed(_) }
+            if *c == checkpoint)
+    });
+    assert!(aborted);
+    world.store.swaps = None;
+    world.pass(Duration::from_secs(30));
+    assert_eq!(world.retained(), [1]);
+    assert!(
+        world.files().contains(&"shared/1/1".into()),
+        "the older one is whole"
+    );
+    let next = world.complete(&[2], &[1]);
+    assert_eq!(next, CheckpointId(3));
+}
+
+#[test]
+fn nothing_aborts_what_is_committing() {
+    let mut world = World::running(config(), 1);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::LoseRequest);
+    let _ = world.acknowledge(checkpoint, &[1], &[]);
+    let attempt = world.manifest().attempts()[&SUBTASK];
+    let _ = world.event(Event::AttemptEnded {
+        attempt,
+        failure: None,
+    });
+    world.pass(Duration::from_secs(700));
+    world.store.swaps = None;
+    world.pass(Duration::from_secs(30));
+    assert!(world.told(&Notice::Completed { checkpoint }));
+    assert!(world.manifest().attempts().is_empty());
+}
+
+#[test]
+fn a_new_leader_deposes_the_old_one_and_goes_on_above_its_ids() {
+    let mut old = World::running(config(), 1);
+    old.complete(&[1], &[]);
+    let pending = old.trigger();
+    let store = core::mem::take(&mut old.store);
+    let mut new = World::beside(store, config(), 2);
+    assert!(new.told(&Notice::Leading { epoch: Epoch(2) }));
+    let attempt = new.deploy(1, RestoreFrom::Newest)[0];
+    assert!(
+        attempt.0 > 16,
+        "{attempt} is above the first leader's block"
+    );
+    let checkpoint = new.complete(&[1], &[]);
+    assert!(checkpoint > pending);
+    // The old one tries to commit.
+    old.store = core::mem::take(&mut new.store);
+    let _ = old.acknowledge(pending, &[2], &[]);
+    assert!(
+        old.told(&Notice::Deposed {
+            by: Epoch(2),
+            unknown: vec![]
+        }),
+        "{:?}",
+        old.notices
+    );
+    let reason = AbortReason::Deposed(Epoch(2));
+    assert!(old.told(&Notice::Aborted {
+        checkpoint: pending,
+        reason
+    }));
+    new.store = core::mem::take(&mut old.store);
+    assert_eq!(new.complete(&[2], &[]).0, checkpoint.0 + 1);
+}
+
+#[test]
+fn a_surviving_attempt_attaches_and_declares_what_it_sent() {
+    let mut old = World::running(config(), 1);
+    old.complete(&[1], &[]);
+    let lost = old.trigger();
+    let attempt = old.manifest().attempts()[&SUBTASK];
+    let mut new = World::beside(core::mem::take(&mut old.store), config(), 2);
+    let lead = new.sent.iter().find_map(|message| match message {
+        Message::Lead(lead) => Some(lead.clone()),
+        _ => None,
+    });
+    assert_eq!(lead.unwrap().attempt, attempt);
+    let name = FileName { attempt, number: 2 };
+    new.store.objects.insert(name.to_string(), vec![]);
+    let attach = Attach {
+        epoch: Epoch(2),
+        subtask: SUBTASK,
+        attempt,
+        declared: vec![(lost, vec![name])],
+        floor: 3,
+        last_snapshot: lost,
+    };
+    let _ = new.event(Event::Received(Message::Attach(attach)));
+    // What it declared and the next snapshot does not hold is garbage.
+    let checkpoint = new.trigger();
+    let files = FileSet::Delta {
+        base: CheckpointId(1),
+        added: vec![file(attempt.0, 3)],
+        removed: vec![],
+    };
+    let _ = new.acknowledge_as(SUBTASK, attempt, checkpoint, files);
+    assert!(
+        new.told(&Notice::Completed { checkpoint }),
+        "{:?}",
+        new.notices
+    );
+    assert_eq!(new.files(), ["shared/1/1", "shared/1/3"]);
+}
+
+#[test]
+fn a_guests_pin_takes_the_place_of_a_commit_which_is_built_anew() {
+    let mut world = World::running(config(), 1);
+    let first = world.complete(&[1], &[]);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::Hold);
+    let _ = world.acknowledge(checkpoint, &[2], &[]);
+    world.store.swaps = None;
+    let owner = PinOwner("backup".into());
+    let wish = PinWish {
+        checkpoint: Some(first),
+        owner: owner.clone(),
+        begins: true,
+    };
+    let mut guest = Guest::new(
+        wish,
+        Expected::default(),
+        Limits::default(),
+        Nonce(99 << 32),
+    );
+    while let Some(call) = guest.poll_action() {
+        let token = call.token();
+        let answer = world.store.answer(call).expect("the store answers");
+        let _ = guest.handle_answer(Timestamp(0), &token, answer);
+    }
+    assert_eq!(guest.result(), Some(&Ok(first)));
+    world.drain();
+    assert!(world.told(&Notice::Completed { checkpoint }));
+    assert!(world.manifest().pins().contains(&(first, owner)));
+    world.complete(&[3], &[]);
+    world.complete(&[4], &[]);
+    assert_eq!(world.retained(), [1, 3, 4]);
+    world.pass(Duration::from_secs(5));
+    let named: alloc::vec::Vec<_> = world
+        .coordinator
+        .view()
+        .current
+        .unwrap()
+        .named()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let manifests = world
+        .store
+        .objects
+        .keys()
+        .filter(|name| name.starts_with("manifest/"));
+    assert!(
+        manifests.eq(named.iter()),
+        "the refused record is deleted by its maker"
+    );
+}
+
+#[test]
+fn snapshots_bound_the_tail_and_older_objects_are_deleted() {
+    let mut small = config();
+    small.limits.tail_records_max = 4;
+    let mut world = World::running(small.clone(), 1);
+    for number in 1..40 {
+        let dropped = if number > 1 { vec![number - 1] } else { vec![] };
+        world.complete(&[number], &dropped);
+    }
+    world.pass(Duration::from_secs(5));
+    let current = world.coordinator.view().current.unwrap();
+    assert!(
+        current.tail().len() <= 12,
+        "{} records",
+        current.tail().len()
+    );
+    let manifests = world
+        .store
+        .objects
+        .keys()
+        .filter(|name| name.starts_with("manifest/"))
+        .count();
+    assert_eq!(manifests, current.named().len());
+    let next = World::beside(core::mem::take(&mut world.store), small, 2);
+    assert_eq!(next.manifest().retained().count(), 2);
+}
+
+#[test]
+fn a_refused_delete_is_repeated_and_holds_nothing_back() {
+    let mut world = World::running(config(), 1);
+    world.store.undeletable.insert("shared/1/1".into());
+    world.complete(&[1], &[]);
+    for number in 2..6 {
+        world.complete(&[number], &[number - 1]);
+    }
+    assert_eq!(world.retained(), [4, 5]);
+    let reason = world.coordinator.pending_reason().unwrap().to_string();
+    assert!(reason.contains("shared/1/1"), "{reason}");
+    world.store.undeletable.clear();
+    world.pass(Duration::from_secs(60));
+    assert!(world.coordinator.view().cleaner_idle);
+    assert_eq!(world.files(), ["shared/1/4", "shared/1/5"]);
+}
+
+#[test]
+fn ids_are_reserved_before_they_are_used() {
+    let mut small = config();
+    small.limits.checkpoint_id_block = 1;
+    let mut world = World::running(small, 1);
+    for number in 1..10 {
+        world.complete(&[number], &[]);
+        let next = world.coordinator.view().next_checkpoint;
+        assert!(world.manifest().next_checkpoint() >= next);
+    }
+}
+
+#[test]
+fn states_that_differ_by_the_clock_alone_are_equal() {
+    let mut early = World::running(config(), 1);
+    let mut late = World::running(config(), 1);
+    late.pass(Duration::from_micros(1));
+    let _ = (early.trigger(), late.trigger());
+    early.coordinator.rebase_time(early.now);
+    late.coordinator.rebase_time(late.now);
+    let ignore_sweep = |world: &World| {
+        let timers = world.coordinator.view().timers.iter();
+        timers
+            .filter(|(timer, _)| *timer != Timer::Sweep)
+            .collect::<alloc::vec::Vec<_>>()
+    };
+    assert_eq!(ignore_sweep(&early), ignore_sweep(&late));
+}

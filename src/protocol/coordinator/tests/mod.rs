@@ -1,0 +1,10 @@
+//! The coordinator's rules, one by one.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    clippy::unwrap_used,
+    reason = "a test names what it looks for"
+)]
+
+mod commits;
+mod lifecycle;
+mod world;

@@ -1,0 +1,157 @@
+//! Where a subtask's state lives, and how a snapshot of it is taken.
+//!
+//! ```text
+//!  trigger known      writers held          writers go on                     files read
+//!  prepare() ───────> snapshot() ─────────> Cut::secure(not yet stored) ────> SecuredFile … dropped
+//!  starts a flush     Cut: the live files,  links the files, makes the pack,
+//!  and returns        deletions held        lets deletions go on
+//! ```
+//!
+//! A backend's state is a set of files. *State files* are immutable, stored byte for byte, and
+//! shared by all the checkpoints that hold them; all else of a snapshot goes into its [`pack`], one
+//! private file. To restore, the state files are put in their places and the pack is unpacked last.
+//!
+//! Invariants: what was written before [`StateBackend::snapshot`] was called is in the cut, what is
+//! written after it returned is not, and a batch is in it in whole or not at all, provided that
+//! nobody writes meanwhile ([`WriteGate`]); the listed files cannot vanish while the [`Cut`] lives;
+//! dropping a cut at any point releases all it holds.
+//!
+//! Everything here blocks: a runtime calls it on threads that may wait. What a dropped [`Cut`]
+//! releases may take a moment, too (RocksDB then deletes what it held back).
+
+mod attempt_directory;
+mod directory;
+mod failure;
+mod gate;
+mod marks_of_files;
+pub mod memory;
+pub mod pack;
+#[cfg(feature = "rocksdb")]
+pub mod rocksdb;
+mod secured;
+
+use std::fmt;
+use std::path::Path;
+
+use crate::protocol::answer::{Failure, FailureKind};
+use crate::protocol::id::LocalName;
+
+pub use attempt_directory::{AttemptDirectory, Removed};
+pub use directory::{DirectoryError, MarkedFile, OWN_FOLDER, StateDirectory};
+pub use gate::{Closed, Inside, WriteGate};
+pub use memory::MemoryState;
+#[cfg(feature = "rocksdb")]
+pub use rocksdb::RocksDb;
+pub use secured::{Copied, Secured, SecuredFile};
+
+/// The state of one subtask, as its checkpoints see it.
+pub trait StateBackend: Send + Sync + 'static {
+    /// The kind of state, as its checkpoints record it: what one kind wrote, another can't open.
+    fn kind(&self) -> &'static str;
+
+    /// Called once, before the first snapshot: refuses by name what the backend can't take
+    /// snapshots of, warns about what will cost, and removes what dead attempts left behind.
+    ///
+    /// # Errors
+    /// [`FailureKind::Unsupported`] names the option or type; others are the file system's.
+    fn attach(&self) -> Result<(), Failure>;
+
+    /// The local directory in which the state lives, if it does in one. It is the one that a
+    /// restore filled.
+    fn directory(&self) -> Option<&Path>;
+
+    /// Starts writing out what is in memory and returns at once, holding nobody, so that the
+    /// snapshot that follows finds little to do. Called as soon as it is known that one will.
+    fn prepare(&self);
+
+    /// The synchronous part of a snapshot: one instant of the state. The caller's writers are held
+    /// from before the call until it returns.
+    ///
+    /// # Errors
+    /// The snapshot is declined; nothing is held. [`FailureKind::Untrusted`] means that no later
+    /// one will succeed: the state must be restored.
+    fn snapshot(&self) -> Result<Cut, Failure>;
+}
+
+/// A state file as a cut lists it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StateFile {
+    /// Its path below the state's directory.
+    pub name: LocalName,
+    /// Its length, which will not change any more.
+    pub size_bytes: u64,
+}
+
+/// One instant of the state: the files it consists of, kept from being deleted until this is
+/// secured or dropped.
+#[must_use = "a cut holds files back from being deleted"]
+pub struct Cut {
+    files: Vec<StateFile>,
+    sequence_number: Option<u64>,
+    secure: SecureFn,
+}
+
+type SecureFn = Box<dyn FnOnce(&[StateFile]) -> Result<Secured, Failure> + Send>;
+
+impl Cut {
+    /// A cut of these state files. `secure` is what [`secure`](Self::secure) does with those that
+    /// are wanted; whatever must be released at the end, it owns.
+    pub fn new(
+        mut files: Vec<StateFile>,
+        secure: impl FnOnce(&[StateFile]) -> Result<Secured, Failure> + Send + 'static,
+    ) -> Self {
+        files.sort();
+        Self {
+            files,
+            sequence_number: None,
+            secure: Box::new(secure),
+        }
+    }
+
+    /// The same cut, with the number of the last write in it.
+    pub fn at(mut self, sequence_number: u64) -> Self {
+        self.sequence_number = Some(sequence_number);
+        self
+    }
+
+    /// The number of the last write in it, where the backend numbers its writes.
+    #[must_use]
+    pub fn sequence_number(&self) -> Option<u64> {
+        self.sequence_number
+    }
+
+    /// The state files at this instant, in the order of their names.
+    #[must_use]
+    pub fn files(&self) -> &[StateFile] {
+        &self.files
+    }
+
+    /// The asynchronous part: makes the wanted files readable for as long as each
+    /// [`SecuredFile`] lives, makes the pack, and lets the backend go on deleting. Writers are not
+    /// held.
+    ///
+    /// # Errors
+    /// Trouble with the file system, a file that has not the length listed, or a wanted name that
+    /// the cut does not list. Nothing is held then.
+    pub fn secure(self, wanted: &[LocalName]) -> Result<Secured, Failure> {
+        let mut listed = Vec::with_capacity(wanted.len());
+        for name in wanted {
+            match self.files.binary_search_by(|file| file.name.cmp(name)) {
+                Ok(index) => listed.push(self.files[index].clone()),
+                Err(_) => {
+                    let cause = format!("the snapshot has no file {name}");
+                    return Err(Failure::new(FailureKind::NotFound, cause));
+                }
+            }
+        }
+        (self.secure)(&listed)
+    }
+}
+
+impl fmt::Debug for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cut")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}

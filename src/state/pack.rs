@@ -1,0 +1,475 @@
+//! The pack: everything of one snapshot that is not a state file, in one private file.
+//!
+//! ```text
+//! magic "STILPACK" · format u32 · length of the body u64 │ body │ CRC-64/NVME of all before it u64
+//!
+//! body    number of entries u32, then for each:  length of the name u16 · length u64 · name · bytes
+//! ```
+//! Numbers are little-endian. The order of the entries is the order in which a restore writes them
+//! back; the last one goes in only after all the others, and every directory, are on disk: for
+//! RocksDB that is `CURRENT`, without which nobody takes the directory for a database.
+//!
+//! Invariants: [`Pack::decode`] takes exactly what [`Pack::encode`] gives, reserves no more memory
+//! than it was given bytes, and never panics; no entry leads out of the directory.
+//!
+//! It knows nothing of any backend: a checkpoint is unpacked without RocksDB.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+
+use super::failure::failed;
+use crate::protocol::answer::{Failure, FailureKind};
+use crate::protocol::id::{BadLocalName, LOCAL_NAME_BYTES_MAX, LocalName};
+
+/// The first bytes of every pack.
+pub const PACK_MAGIC: [u8; 8] = *b"STILPACK";
+/// The format that this crate writes, and the newest that it reads.
+pub const PACK_FORMAT: u32 = 1;
+/// The name under which a snapshot lists its pack among its files. The pack itself is never
+/// written to a state's directory.
+pub const PACK_NAME: &str = "stillpoint.pack";
+
+const HEADER_BYTES: usize = 8 + 4 + 8;
+const CHECKSUM_BYTES: usize = 8;
+const ENTRY_BYTES_MIN: usize = 2 + 8;
+/// What a file is called while it is written back.
+const UNFINISHED: &str = ".unfinished";
+
+/// Named byte strings in the order in which a restore writes them back.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Pack {
+    entries: Vec<Entry>,
+}
+
+/// A file in a pack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// Where it belongs below the state's directory.
+    pub name: LocalName,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+/// Why bytes are no pack that this crate can read.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// No bytes at all.
+    #[error("the pack is empty")]
+    Empty,
+    /// It begins with something else.
+    #[error("it is no pack: it does not begin with {PACK_MAGIC:?}")]
+    NotAPack,
+    /// A newer version of the crate wrote it.
+    #[error("the pack has format {found}; this version reads up to format {PACK_FORMAT}")]
+    NewerFormat {
+        /// The format it names.
+        found: u32,
+    },
+    /// A length in it does not fit the bytes there are.
+    #[error("the pack is cut short or has a wrong length at {place}")]
+    Length {
+        /// Where.
+        place: &'static str,
+    },
+    /// The checksum of its content differs from the one it ends with.
+    #[error("the pack's content has checksum {computed:016x}, it says {stored:016x}")]
+    Checksum {
+        /// Of what is there.
+        computed: u64,
+        /// As written.
+        stored: u64,
+    },
+    /// An entry's name is none for a local file.
+    #[error("the pack has an entry with a bad name: {0}")]
+    Name(#[from] BadLocalName),
+    /// Two entries have the same name.
+    #[error("the pack has two entries named {name}")]
+    Twice {
+        /// The name.
+        name: LocalName,
+    },
+}
+
+impl From<PackError> for Failure {
+    fn from(error: PackError) -> Self {
+        let kind = match error {
+            PackError::NewerFormat { .. } => FailureKind::Unsupported,
+            PackError::Empty
+            | PackError::NotAPack
+            | PackError::Length { .. }
+            | PackError::Checksum { .. }
+            | PackError::Name(_)
+            | PackError::Twice { .. } => FailureKind::Corrupt,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl Pack {
+    /// A pack without entries.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an entry after those that are there.
+    ///
+    /// # Errors
+    /// When an entry has that name already.
+    pub fn push(&mut self, name: LocalName, bytes: Vec<u8>) -> Result<(), PackError> {
+        if self.get(&name).is_some() {
+            return Err(PackError::Twice { name });
+        }
+        self.entries.push(Entry { name, bytes });
+        Ok(())
+    }
+
+    /// The entries, in order.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The bytes of the entry with that name.
+    #[must_use]
+    pub fn get(&self, name: &LocalName) -> Option<&[u8]> {
+        let entry = self.entries.iter().find(|entry| entry.name == *name)?;
+        Some(&entry.bytes)
+    }
+
+    /// The pack as it is stored.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let content =
+            |entry: &Entry| ENTRY_BYTES_MIN + entry.name.as_str().len() + entry.bytes.len();
+        let body_bytes = 4 + self.entries.iter().map(content).sum::<usize>();
+        let mut out = Vec::with_capacity(HEADER_BYTES + body_bytes + CHECKSUM_BYTES);
+        out.extend(PACK_MAGIC);
+        out.extend(PACK_FORMAT.to_le_bytes());
+        out.extend((body_bytes as u64).to_le_bytes());
+        out.extend((self.entries.len() as u32).to_le_bytes());
+        for Entry { name, bytes } in &self.entries {
+            out.extend((name.as_str().len() as u16).to_le_bytes());
+            out.extend((bytes.len() as u64).to_le_bytes());
+            out.extend(name.as_str().as_bytes());
+            out.extend(bytes);
+        }
+        out.extend(checksum(&out).to_le_bytes());
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    ///
+    /// # Errors
+    /// When the bytes are anything else; the error says what is wrong with them.
+    pub fn decode(stored: &[u8]) -> Result<Self, PackError> {
+        if stored.is_empty() {
+            return Err(PackError::Empty);
+        }
+        let mut header = Reader(stored);
+        if header.take(PACK_MAGIC.len(), "the magic")? != PACK_MAGIC {
+            return Err(PackError::NotAPack);
+        }
+        let found = u32::from_le_bytes(header.array("the format")?);
+        if found > PACK_FORMAT {
+            return Err(PackError::NewerFormat { found });
+        }
+        if found == 0 {
+            return Err(PackError::NotAPack);
+        }
+        let body_bytes = u64::from_le_bytes(header.array("the body's length")?);
+        let body_bytes = usize::try_from(body_bytes).unwrap_or(usize::MAX);
+        let mut body = Reader(header.take(body_bytes, "the body")?);
+        let written = u64::from_le_bytes(header.array("the checksum")?);
+        header.finish("the end of the pack")?;
+        let computed = checksum(&stored[..stored.len() - CHECKSUM_BYTES]);
+        if computed != written {
+            return Err(PackError::Checksum {
+                computed,
+                stored: written,
+            });
+        }
+        let entries = decode_entries(&mut body)?;
+        body.finish("the end of the body")?;
+        Ok(Self { entries })
+    }
+
+    /// Writes every entry to its place below `directory`, each whole or not at all, the last one
+    /// only once all the others are on disk. What has an entry's name already is replaced.
+    ///
+    /// # Errors
+    /// The first trouble with the file system, naming the path. What was written before it stays;
+    /// the last entry is then not there.
+    pub fn unpack(&self, directory: &Path) -> Result<(), Failure> {
+        let Some((last, others)) = self.entries.split_last() else {
+            return Ok(());
+        };
+        for entry in others {
+            write_back(entry, directory)?;
+        }
+        sync_directory(directory)?;
+        write_back(last, directory)?;
+        sync_directory(directory)
+    }
+}
+
+fn decode_entries(body: &mut Reader<'_>) -> Result<Vec<Entry>, PackError> {
+    let count = u32::from_le_bytes(body.array("the number of entries")?) as usize;
+    if count > body.0.len() / ENTRY_BYTES_MIN {
+        return Err(PackError::Length {
+            place: "the number of entries",
+        });
+    }
+    let mut entries = Vec::with_capacity(count);
+    let mut names = BTreeSet::new();
+    for _ in 0..count {
+        let name_bytes = u16::from_le_bytes(body.array("an entry's name")?);
+        let length = u64::from_le_bytes(body.array("an entry's length")?);
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let name = entry_name(body.take(usize::from(name_bytes), "an entry's name")?)?;
+        if !names.insert(name.clone()) {
+            return Err(PackError::Twice { name });
+        }
+        let bytes = body.take(length, "an entry's bytes")?.to_vec();
+        entries.push(Entry { name, bytes });
+    }
+    Ok(entries)
+}
+
+fn entry_name(bytes: &[u8]) -> Result<LocalName, BadLocalName> {
+    match str::from_utf8(bytes) {
+        Ok(text) => LocalName::new(text),
+        Err(_) => Err(BadLocalName {
+            name: String::from_utf8_lossy(&bytes[..bytes.len().min(LOCAL_NAME_BYTES_MAX)])
+                .into_owned(),
+            reason: "it is not UTF-8",
+        }),
+    }
+}
+
+fn write_back(entry: &Entry, directory: &Path) -> Result<(), Failure> {
+    let path = directory.join(entry.name.as_str());
+    let unfinished = directory.join(format!("{}{UNFINISHED}", entry.name));
+    let parent = path.parent().unwrap_or(directory);
+    if parent != directory {
+        fs::create_dir_all(parent)
+            .map_err(|error| failed(&error, format_args!("making {}", parent.display())))?;
+    }
+    let written = File::create(&unfinished)
+        .and_then(|mut file| file.write_all(&entry.bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&unfinished, &path));
+    if let Err(error) = written {
+        // The first cause is what matters; a file that can't be removed is overwritten next time.
+        let _ = fs::remove_file(&unfinished);
+        return Err(failed(&error, format_args!("writing {}", path.display())));
+    }
+    if parent != directory {
+        sync_directory(parent)?;
+    }
+    Ok(())
+}
+
+fn sync_directory(path: &Path) -> Result<(), Failure> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
+}
+
+fn checksum(bytes: &[u8]) -> u64 {
+    let mut digest = crc64fast_nvme::Digest::new();
+    digest.write(bytes);
+    digest.sum64()
+}
+
+/// Takes bytes from the front and never more than there are.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize, place: &'static str) -> Result<&'a [u8], PackError> {
+        let (taken, rest) = self
+            .0
+            .split_at_checked(length)
+            .ok_or(PackError::Length { place })?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, place: &'static str) -> Result<[u8; N], PackError> {
+        let (taken, rest) = self
+            .0
+            .split_first_chunk()
+            .ok_or(PackError::Length { place })?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn finish(&self, place: &'static str) -> Result<(), PackError> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(PackError::Length { place })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(text: &str) -> LocalName {
+        LocalName::new(text).unwrap()
+    }
+
+    fn sample() -> Pack {
+        let mut pack = Pack::new();
+        pack.push(name("MANIFEST-000005"), (0..=255).collect())
+            .unwrap();
+        pack.push(name("OPTIONS-000007"), Vec::new()).unwrap();
+        pack.push(name("a/naïve name"), vec![7]).unwrap();
+        pack.push(name("CURRENT"), b"MANIFEST-000005\n".to_vec())
+            .unwrap();
+        pack
+    }
+
+    #[test]
+    fn format_1_stays_readable() {
+        let golden = include_bytes!("../../tests/golden/pack-1");
+        assert_eq!(
+            sample().encode(),
+            golden,
+            "the format changed: raise PACK_FORMAT, keep this file"
+        );
+        assert_eq!(Pack::decode(golden).unwrap(), sample());
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let mut stored = sample().encode();
+        stored[8..12].copy_from_slice(&2_u32.to_le_bytes());
+        let error = Pack::decode(&stored).unwrap_err();
+        assert_eq!(error, PackError::NewerFormat { found: 2 });
+        assert_eq!(Failure::from(error).kind, FailureKind::Unsupported);
+    }
+
+    #[test]
+    fn every_truncation_and_every_flipped_bit_is_noticed() {
+        let stored = sample().encode();
+        for length in 0..stored.len() {
+            assert!(Pack::decode(&stored[..length]).is_err(), "{length} bytes");
+        }
+        for bit in 0..stored.len() * 8 {
+            let mut damaged = stored.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Pack::decode(&damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_lie_are_refused_although_the_checksum_fits() {
+        // Of the body, the number of entries, the first name, the first entry.
+        for (place, width) in [(12, 8), (20, 4), (24, 2), (26, 8)] {
+            let mut stored = sample().encode();
+            stored[place..place + width].fill(0xff);
+            let end = stored.len() - CHECKSUM_BYTES;
+            let sum = checksum(&stored[..end]).to_le_bytes();
+            stored[end..].copy_from_slice(&sum);
+            let error = Pack::decode(&stored).unwrap_err();
+            assert!(
+                matches!(error, PackError::Length { .. }),
+                "{place}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_that_climb_out_or_come_twice_are_refused() {
+        let one = |names: &[&str]| {
+            let mut body = (names.len() as u32).to_le_bytes().to_vec();
+            for text in names {
+                body.extend((text.len() as u16).to_le_bytes());
+                body.extend(0_u64.to_le_bytes());
+                body.extend(text.as_bytes());
+            }
+            let mut stored = PACK_MAGIC.to_vec();
+            stored.extend(PACK_FORMAT.to_le_bytes());
+            stored.extend((body.len() as u64).to_le_bytes());
+            stored.extend(body);
+            let sum = checksum(&stored);
+            stored.extend(sum.to_le_bytes());
+            Pack::decode(&stored)
+        };
+        assert_eq!(one(&["a", "b"]).unwrap().entries().len(), 2);
+        for bad in ["../CURRENT", "/etc/passwd", "a/../../b", ""] {
+            assert!(
+                matches!(one(&[bad]).unwrap_err(), PackError::Name(_)),
+                "{bad:?}"
+            );
+        }
+        assert_eq!(
+            one(&["a", "a"]).unwrap_err(),
+            PackError::Twice { name: name("a") }
+        );
+        assert!(sample().push(name("CURRENT"), Vec::new()).is_err());
+    }
+
+    #[test]
+    fn unpacking_replaces_what_is_there_and_leaves_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("CURRENT"), b"another").unwrap();
+        fs::write(
+            directory.path().join(format!("CURRENT{UNFINISHED}")),
+            b"half",
+        )
+        .unwrap();
+        sample().unpack(directory.path()).unwrap();
+        for Entry { name, bytes } in sample().entries() {
+            assert_eq!(
+                &fs::read(directory.path().join(name.as_str())).unwrap(),
+                bytes
+            );
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn the_last_entry_is_missing_if_another_could_not_be_written() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("OPTIONS-000007")).unwrap();
+        let failure = sample().unpack(directory.path()).unwrap_err();
+        assert!(failure.cause.contains("OPTIONS-000007"), "{failure}");
+        assert!(!directory.path().join("CURRENT").exists());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_reads_back(entries in prop::collection::btree_map("[a-z]{1,9}", prop::collection::vec(any::<u8>(), 0..99), 0..9)) {
+            let mut pack = Pack::new();
+            for (text, bytes) in entries {
+                pack.push(name(&text), bytes).unwrap();
+            }
+            prop_assert_eq!(Pack::decode(&pack.encode()).unwrap(), pack);
+        }
+
+        #[test]
+        fn any_bytes_are_taken_without_a_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300), framed: bool) {
+            if framed && bytes.len() >= HEADER_BYTES + CHECKSUM_BYTES {
+                let end = bytes.len() - CHECKSUM_BYTES;
+                bytes[..8].copy_from_slice(&PACK_MAGIC);
+                bytes[8..12].copy_from_slice(&PACK_FORMAT.to_le_bytes());
+                let body_bytes = (end - HEADER_BYTES) as u64;
+                bytes[12..20].copy_from_slice(&body_bytes.to_le_bytes());
+                let sum = checksum(&bytes[..end]).to_le_bytes();
+                bytes[end..].copy_from_slice(&sum);
+            }
+            if let Ok(pack) = Pack::decode(&bytes) {
+                prop_assert_eq!(pack.encode(), bytes);
+            }
+        }
+    }
+}

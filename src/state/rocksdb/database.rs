@@ -1,0 +1,185 @@
+//! The kinds of database that the binding has, and what each lets a snapshot do.
+//!
+//! | type | cut |
+//! |---|---|
+//! | `DB`, the binding's own default | flush of all families as one, list of the live files |
+//! | `DBWithThreadMode` of the other thread mode, `OptimisticTransactionDB` | RocksDB's `create_checkpoint` |
+//! | `TransactionDB` | refused: prepared transactions live in the log, which no checkpoint carries |
+//!
+//! The second way links every file within the synchronous part, some 60 µs each. It is there
+//! because the binding gives the C interface's pointer for its default type alone: whoever works
+//! with `MultiThreaded` and many files enables the binding's feature `multi-threaded-cf`, which
+//! makes that the default.
+
+use std::any::Any;
+use std::path::Path;
+
+use rocksdb::checkpoint::Checkpoint;
+use rocksdb::{
+    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, MultiThreaded,
+    OptimisticTransactionDB, SingleThreaded, ThreadMode, TransactionDB,
+};
+
+use super::rocksdb_failed;
+use crate::protocol::answer::{Failure, FailureKind};
+
+/// A RocksDB that a user opened. Implemented for the binding's own types, and only here.
+pub trait Database: Any + Send + Sync + sealed::Sealed {}
+
+impl Database for DBWithThreadMode<SingleThreaded> {}
+impl Database for DBWithThreadMode<MultiThreaded> {}
+impl Database for OptimisticTransactionDB<SingleThreaded> {}
+impl Database for OptimisticTransactionDB<MultiThreaded> {}
+impl<T: ThreadMode + Send + Sync + 'static> Database for TransactionDB<T> {}
+
+pub(super) mod sealed {
+    use super::{DB, Failure, Path};
+
+    /// What snapshots need of a database.
+    pub trait Sealed {
+        /// The directory it was opened in.
+        fn path(&self) -> &Path;
+        /// The type that the C interface can be called for.
+        fn as_default(&self) -> Option<&DB>;
+        /// Why no snapshot can be taken of it, if none can.
+        fn refusal(&self) -> Option<&'static str>;
+        /// How many background flushes and compactions have failed since it was opened.
+        fn background_errors(&self) -> Result<u64, Failure>;
+        /// The number of the last write.
+        fn sequence(&self) -> u64;
+        /// Whether something of a family is in memory only. `None` if it has no such family.
+        fn is_unflushed(&self, family: &str) -> Result<Option<bool>, Failure>;
+        /// Flushes a family, if there is one of this name.
+        fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure>;
+        /// RocksDB's own checkpoint: flushes, then links or copies every file.
+        fn create_checkpoint(&self, into: &Path) -> Result<(), Failure>;
+    }
+}
+
+const BACKGROUND_ERRORS: &str = "rocksdb.background-errors";
+const UNFLUSHED: [&str; 2] = [
+    "rocksdb.num-immutable-mem-table",
+    "rocksdb.num-entries-active-mem-table",
+];
+
+fn property(name: &str, value: Result<Option<u64>, rocksdb::Error>) -> Result<u64, Failure> {
+    value
+        .map_err(|error| rocksdb_failed(error.into(), name))?
+        .ok_or_else(|| {
+            Failure::new(
+                FailureKind::Unsupported,
+                format!("rocksdb has no property {name}"),
+            )
+        })
+}
+
+/// The binding's types have these methods in common, and no trait that has them.
+macro_rules! common {
+    ($type:ty) => {
+        impl sealed::Sealed for $type {
+            fn path(&self) -> &Path {
+                <$type>::path(self)
+            }
+
+            fn as_default(&self) -> Option<&DB> {
+                (self as &dyn Any).downcast_ref()
+            }
+
+            fn refusal(&self) -> Option<&'static str> {
+                None
+            }
+
+            fn background_errors(&self) -> Result<u64, Failure> {
+                property(
+                    BACKGROUND_ERRORS,
+                    self.property_int_value(BACKGROUND_ERRORS),
+                )
+            }
+
+            fn sequence(&self) -> u64 {
+                self.latest_sequence_number()
+            }
+
+            fn is_unflushed(&self, family: &str) -> Result<Option<bool>, Failure> {
+                let handle = self.cf_handle(family);
+                if handle.is_none() && family != DEFAULT_COLUMN_FAMILY_NAME {
+                    return Ok(None);
+                }
+                for name in UNFLUSHED {
+                    let value = match &handle {
+                        Some(handle) => self.property_int_value_cf(handle, name),
+                        // A database opened without a list of families.
+                        None => self.property_int_value(name),
+                    };
+                    if property(name, value)? > 0 {
+                        return Ok(Some(true));
+                    }
+                }
+                Ok(Some(false))
+            }
+
+            fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure> {
+                let mut options = FlushOptions::new();
+                options.set_wait(wait);
+                let flushed = match self.cf_handle(family) {
+                    Some(handle) => self.flush_cf_opt(&handle, &options),
+                    None if family == DEFAULT_COLUMN_FAMILY_NAME => self.flush_opt(&options),
+                    None => Ok(()),
+                };
+                flushed.map_err(|error| rocksdb_failed(error.into(), "flushing a family"))
+            }
+
+            fn create_checkpoint(&self, into: &Path) -> Result<(), Failure> {
+                Checkpoint::new(self)
+                    .and_then(|checkpoint| checkpoint.create_checkpoint(into))
+                    .map_err(|error| rocksdb_failed(error.into(), "taking a checkpoint"))
+            }
+        }
+    };
+}
+
+common!(DBWithThreadMode<SingleThreaded>);
+common!(DBWithThreadMode<MultiThreaded>);
+common!(OptimisticTransactionDB<SingleThreaded>);
+common!(OptimisticTransactionDB<MultiThreaded>);
+
+const TRANSACTION_DB: &str = "TransactionDB: its prepared transactions live in the write-ahead log, \
+     which no checkpoint carries; OptimisticTransactionDB is supported";
+
+fn refused<T>() -> Result<T, Failure> {
+    Err(Failure::new(FailureKind::Unsupported, TRANSACTION_DB))
+}
+
+impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for TransactionDB<T> {
+    fn path(&self) -> &Path {
+        TransactionDB::path(self)
+    }
+
+    fn as_default(&self) -> Option<&DB> {
+        None
+    }
+
+    fn refusal(&self) -> Option<&'static str> {
+        Some(TRANSACTION_DB)
+    }
+
+    fn background_errors(&self) -> Result<u64, Failure> {
+        refused()
+    }
+
+    fn sequence(&self) -> u64 {
+        0
+    }
+
+    fn is_unflushed(&self, _family: &str) -> Result<Option<bool>, Failure> {
+        refused()
+    }
+
+    fn flush_family(&self, _family: &str, _wait: bool) -> Result<(), Failure> {
+        refused()
+    }
+
+    fn create_checkpoint(&self, _into: &Path) -> Result<(), Failure> {
+        refused()
+    }
+}

@@ -1,0 +1,551 @@
+//! State in a RocksDB that the user opened, with the user's options and column families.
+//!
+//! ```text
+//! prepare     rocksdb_flush_cfs, all families, not waited for
+//! snapshot    hold deletions · flush all families as one · list the live files        writers held
+//! secure      link the wanted files · read MANIFEST and OPTIONS into the pack · let deletions go on
+//! ```
+//!
+//! Table and blob files are state files: immutable, and shared by the checkpoints that hold them.
+//! All else goes into the pack: the MANIFEST, cut to the length it had in the list (one that is
+//! read to its end names files that the list lacks, YugabyteDB issue 1491), the options, and last
+//! `CURRENT`. No log is carried, with the write-ahead log on or off: everything up to the cut is in
+//! the files (copied logs end in half a record or are left out: RocksDB issue 12670, pull request
+//! 14193).
+//!
+//! Invariants:
+//! - the cut is one instant. All families are flushed as one, whatever the database's own option
+//!   says, and a cut during which something was written is refused, so that a writer who was not
+//!   held is found out;
+//! - deletions are held from before the list until everything wanted is linked, by a guard that is
+//!   dropped on every path. RocksDB counts the holders, so this disturbs nobody else's hold;
+//! - a database that has had a background error is not snapshotted: while it recovers it flushes
+//!   families one by one (RocksDB pull requests 12995, 13871), so nothing is taken from it any more;
+//! - what a restored directory could not reproduce is refused by name: `db_paths` and `cf_paths`
+//!   (files in other directories), `wal_dir` (another life's logs would be replayed there),
+//!   `TransactionDB` (prepared transactions live in the log), a database opened for reading only.
+//!
+//! **`max_manifest_file_size`.** RocksDB appends every flush and compaction to its MANIFEST and
+//! begins a new one only above this limit, which is 1 GiB unless it is set. Since a checkpoint
+//! stores the MANIFEST in its pack, its size is a cost of every checkpoint, however little has
+//! changed. With `options.set_max_manifest_file_size(1 << 20)` it stays within a few times what it
+//! needs. Attaching warns above 4 MiB.
+//!
+//! What it does not do: open, close or restore databases; look into their files.
+
+mod database;
+mod live_files;
+mod options;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use ::rocksdb::{DB, Options};
+
+use self::live_files::{LiveFile, LiveFileKind};
+use super::attempt_directory::AttemptDirectory;
+use super::failure::failed;
+use super::pack::Pack;
+use super::secured::{Copied, Secured, SecuredFile};
+use super::{Cut, StateBackend, StateFile};
+use crate::protocol::answer::{Failure, FailureKind};
+use crate::protocol::id::LocalName;
+
+pub use self::database::Database;
+pub use self::options::MANIFEST_BYTES_WARNED;
+
+/// Where links lie until they are uploaded, below the database's directory: on the same file
+/// system, and ignored by RocksDB.
+pub const SNAPSHOTS_NAME: &str = "stillpoint-snapshots";
+
+/// A RocksDB as the state of a subtask.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use stillpoint::rocksdb::{DB, Options};
+/// use stillpoint::state::RocksDb;
+///
+/// let mut options = Options::default();
+/// options.create_if_missing(true);
+/// options.set_max_manifest_file_size(1 << 20);
+/// let db = Arc::new(DB::open(&options, "/data/orders-7")?);
+/// let state = RocksDb::new(Arc::clone(&db));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RocksDb {
+    database: Arc<dyn Database>,
+    snapshots: PathBuf,
+    attached: OnceLock<Arc<AttemptDirectory>>,
+    families: Mutex<Families>,
+}
+
+/// The families' names, and the files that said so: RocksDB begins a new OPTIONS file whenever a
+/// family comes or goes.
+#[derive(Default)]
+struct Families {
+    said_by: Vec<Vec<u8>>,
+    names: Vec<String>,
+}
+
+impl RocksDb {
+    /// The state in `db`, which stays the user's to read and write. [`Database`] says which types
+    /// there are.
+    #[must_use]
+    pub fn new<D: Database>(db: Arc<D>) -> Self {
+        let snapshots = db.path().join(SNAPSHOTS_NAME);
+        Self {
+            database: db,
+            snapshots,
+            attached: OnceLock::new(),
+            families: Mutex::default(),
+        }
+    }
+
+    /// Keeps links in another directory than `stillpoint-snapshots` below the database's own. On
+    /// another file system every file is copied instead of linked.
+    #[must_use]
+    pub fn with_snapshots_in(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.snapshots = directory.into();
+        self
+    }
+
+    fn attempt_directory(&self) -> Result<&Arc<AttemptDirectory>, Failure> {
+        self.attached.get().ok_or_else(|| {
+            let cause = format!("{} is not attached", self.database.path().display());
+            Failure::new(FailureKind::Other, cause)
+        })
+    }
+
+    fn trusted(&self) -> Result<(), Failure> {
+        match self.database.background_errors()? {
+            0 => Ok(()),
+            count => Err(Failure::new(
+                FailureKind::Untrusted,
+                format!(
+                    "rocksdb has had {count} background errors in {}; its file LOG says which",
+                    self.database.path().display()
+                ),
+            )),
+        }
+    }
+
+    /// Whether what happened since `sequence` was taken is part of one instant.
+    fn one_instant(&self, sequence: u64) -> Result<(), Failure> {
+        self.trusted()?;
+        let now = self.database.sequence();
+        if now == sequence {
+            return Ok(());
+        }
+        Err(Failure::new(
+            FailureKind::Other,
+            format!(
+                "{} was written during the cut (sequence numbers {sequence} to {now}): hold the writers, \
+                 with a write gate for instance",
+                self.database.path().display()
+            ),
+        ))
+    }
+
+    /// Flushes whatever a flush of all families left behind; [`live_files::flush_all`] says why it
+    /// may. Of a single family a flush is exact. Tells whether there was anything.
+    fn flush_the_rest(&self, families: &[String]) -> Result<bool, Failure> {
+        let mut left = false;
+        for family in families {
+            match self.database.is_unflushed(family)? {
+                Some(false) => {}
+                Some(true) => {
+                    left = true;
+                    self.database.flush_family(family, true)?;
+                }
+                // RocksDB's own statistics, for which nobody has a handle.
+                None if family.starts_with("___rocksdb") => {}
+                None => {
+                    let cause = format!("the database has a family {family:?} without a handle");
+                    return Err(Failure::new(FailureKind::Unsupported, cause));
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Reads the families' names from the MANIFEST if they may have changed since the last time.
+    fn with_families<T>(
+        &self,
+        listed: &[LiveFile],
+        then: impl FnOnce(&[String]) -> T,
+    ) -> Result<T, Failure> {
+        let others = listed
+            .iter()
+            .filter(|file| file.kind == LiveFileKind::Other);
+        let said_by: Vec<_> = others.map(|file| file.name.clone()).collect();
+        let mut families = self.families.lock();
+        if families.said_by != said_by {
+            families.names = self.list_families()?;
+            families.said_by = said_by;
+        }
+        Ok(then(&families.names))
+    }
+
+    fn list_families(&self) -> Result<Vec<String>, Failure> {
+        DB::list_cf(&Options::default(), self.database.path())
+            .map_err(|error| rocksdb_failed(error.into(), "listing the families"))
+    }
+
+    fn cut_by_list(&self, db: &DB, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
+        let held = DeletionsHeld::new(Arc::clone(&self.database))?;
+        let sequence = self.database.sequence();
+        live_files::flush_all(db, true).map_err(|error| rocksdb_failed(error, "flushing"))?;
+        let mut listed = list(db)?;
+        while self.with_families(&listed, |families| self.flush_the_rest(families))?? {
+            self.one_instant(sequence)?;
+            listed = list(db)?;
+        }
+        self.one_instant(sequence)?;
+        let Sorted { state, packed } = Sorted::new(listed, self.database.path())?;
+        let secure = move |wanted: &[StateFile]| {
+            let home = held.database.path();
+            let mut copied = Copied::default();
+            let mut files = Vec::with_capacity(wanted.len());
+            for file in wanted {
+                let source = home.join(file.name.as_str());
+                files.push(SecuredFile::link(&source, file, &directory, &mut copied)?);
+            }
+            let pack = read_pack(home, &packed)?;
+            Ok(Secured {
+                files,
+                pack,
+                copied,
+            })
+        };
+        Ok(Cut::new(state, secure).at(sequence))
+    }
+
+    /// The way for those types whose C pointer the binding keeps to itself. The links are made by
+    /// RocksDB, for all files and within the synchronous part.
+    fn cut_by_checkpoint(&self, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
+        let sequence = self.database.sequence();
+        // Its own flush may leave something behind where the database flushes families as one.
+        let families = self.list_families()?;
+        while self.flush_the_rest(&families)? {
+            self.one_instant(sequence)?;
+        }
+        let links = Links(directory.unused_path("checkpoint"));
+        self.database.create_checkpoint(&links.0)?;
+        self.one_instant(sequence)?;
+        let listed = links.list()?;
+        elsewhere(&links.0, self.database.path(), &listed)?;
+        let Sorted { state, packed } = Sorted::new(listed, &links.0)?;
+        let secure = move |wanted: &[StateFile]| {
+            let mut files = Vec::with_capacity(wanted.len());
+            for file in wanted {
+                let path = directory.unused_path(file.name.as_str());
+                fs::rename(links.0.join(file.name.as_str()), &path)
+                    .map_err(|error| failed(&error, format_args!("keeping {}", path.display())))?;
+                files.push(SecuredFile::adopt(path, file, &directory)?);
+            }
+            let pack = read_pack(&links.0, &packed)?;
+            Ok(Secured {
+                files,
+                pack,
+                copied: Copied::default(),
+            })
+        };
+        Ok(Cut::new(state, secure).at(sequence))
+    }
+}
+
+impl StateBackend for RocksDb {
+    fn kind(&self) -> &'static str {
+        "rocksdb"
+    }
+
+    fn attach(&self) -> Result<(), Failure> {
+        let home = self.database.path();
+        if let Some(refusal) = self.database.refusal() {
+            return Err(Failure::new(FailureKind::Unsupported, refusal));
+        }
+        self.trusted()?;
+        options::check(home)?;
+        if let Some(db) = self.database.as_default() {
+            let _held = DeletionsHeld::new(Arc::clone(&self.database))?;
+            let listed = list(db)?;
+            Sorted::new(listed, home)?;
+        } else {
+            tracing::info!(
+                directory = %home.display(),
+                "this type of database is snapshotted by RocksDB's own checkpoints, which link every file while \
+                 writers are held; DB, or MultiThreaded with the feature multi-threaded-cf of the crate rocksdb, is not"
+            );
+        }
+        AttemptDirectory::remove_dead(&self.snapshots)?;
+        let directory = AttemptDirectory::create(&self.snapshots)?;
+        let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+        if device(directory.path()) != device(home) {
+            tracing::warn!(
+                database = %home.display(), snapshots = %directory.path().display(),
+                "snapshots lie on another file system than the database: every new file is copied"
+            );
+        }
+        // Attached twice: the first directory is as good, and this one goes.
+        let _ = self.attached.set(Arc::new(directory));
+        Ok(())
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        Some(self.database.path())
+    }
+
+    fn prepare(&self) {
+        let started = match self.database.as_default() {
+            Some(db) => live_files::flush_all(db, false)
+                .map_err(|error| rocksdb_failed(error, "starting a flush")),
+            None => self.list_families().and_then(|families| {
+                families
+                    .iter()
+                    .try_for_each(|family| self.database.flush_family(family, false))
+            }),
+        };
+        if let Err(failure) = started {
+            // Writes are stopped for the moment, say. The cut will flush, or tell.
+            tracing::debug!(%failure, "no flush ahead of the cut");
+        }
+    }
+
+    fn snapshot(&self) -> Result<Cut, Failure> {
+        let directory = Arc::clone(self.attempt_directory()?);
+        self.trusted()?;
+        match self.database.as_default() {
+            Some(db) => self.cut_by_list(db, directory),
+            None => self.cut_by_checkpoint(directory),
+        }
+    }
+}
+
+impl fmt::Debug for RocksDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RocksDb")
+            .field("path", &self.database.path())
+            .finish_non_exhaustive()
+    }
+}
+
+fn list(db: &DB) -> Result<Vec<LiveFile>, Failure> {
+    live_files::live_files(db).map_err(|error| rocksdb_failed(error, "listing the live files"))
+}
+
+/// Keeps RocksDB from deleting files. RocksDB counts those who hold.
+struct DeletionsHeld {
+    database: Arc<dyn Database>,
+}
+
+impl DeletionsHeld {
+    fn new(database: Arc<dyn Database>) -> Result<Self, Failure> {
+        if let Some(db) = database.as_default() {
+            db.disable_file_deletions().map_err(|error| {
+                rocksdb_failed(
+                    error.into(),
+                    "holding deletions (a database opened read-only?)",
+                )
+            })?;
+        }
+        Ok(Self { database })
+    }
+}
+
+impl Drop for DeletionsHeld {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.database.as_default().map(DB::enable_file_deletions) {
+            tracing::error!(%error, database = %self.database.path().display(), "rocksdb goes on holding deletions");
+        }
+    }
+}
+
+/// The directory of one of RocksDB's own checkpoints, removed when dropped.
+struct Links(PathBuf);
+
+impl Links {
+    fn list(&self) -> Result<Vec<LiveFile>, Failure> {
+        let reading = |error| failed(&error, format_args!("reading {}", self.0.display()));
+        let mut files = Vec::new();
+        for entry in fs::read_dir(&self.0).map_err(reading)? {
+            let entry = entry.map_err(reading)?;
+            let name = entry.file_name().as_bytes().to_vec();
+            let kind = match name.rsplit(|byte| *byte == b'.').next() {
+                _ if name == b"CURRENT" => LiveFileKind::Current,
+                Some(b"sst" | b"blob") => LiveFileKind::State,
+                Some(b"log") => LiveFileKind::Log,
+                _ => LiveFileKind::Other,
+            };
+            files.push(LiveFile {
+                name,
+                directory: self.0.as_os_str().as_bytes().to_vec(),
+                kind,
+                size_bytes: entry.metadata().map_err(reading)?.len(),
+                may_grow: false,
+                replacement: None,
+            });
+        }
+        Ok(files)
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.0.display(), %error, "can't remove the links of a snapshot");
+        }
+    }
+}
+
+/// Refuses a checkpoint that has links to files outside of the database's own directory: such a
+/// file has a second name that is not there.
+fn elsewhere(links: &Path, home: &Path, listed: &[LiveFile]) -> Result<(), Failure> {
+    for file in listed
+        .iter()
+        .filter(|file| file.kind == LiveFileKind::State)
+    {
+        let name = std::ffi::OsStr::from_bytes(&file.name);
+        let linked = fs::metadata(links.join(name))
+            .map_err(|error| failed(&error, format_args!("reading {}", name.display())))?;
+        if linked.nlink() > 1 && !home.join(name).exists() {
+            return Err(in_other_directories(
+                &name.to_string_lossy(),
+                home,
+                "another directory",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn in_other_directories(name: &str, home: &Path, found: &str) -> Failure {
+    Failure::new(
+        FailureKind::Unsupported,
+        format!(
+            "{name} lies in {found}, not in {}: the options db_paths and cf_paths are not supported",
+            home.display()
+        ),
+    )
+}
+
+/// The listed files by what becomes of them.
+struct Sorted {
+    state: Vec<StateFile>,
+    /// In the order in which a restore writes them back: `CURRENT` last.
+    packed: Vec<(LocalName, LiveFile)>,
+}
+
+impl Sorted {
+    fn new(listed: Vec<LiveFile>, home: &Path) -> Result<Self, Failure> {
+        let mut sorted = Self {
+            state: Vec::with_capacity(listed.len()),
+            packed: Vec::new(),
+        };
+        let mut current = None;
+        let mut known_directory = home.as_os_str().as_bytes().to_vec();
+        for file in listed {
+            if file.kind == LiveFileKind::Log {
+                continue;
+            }
+            let name = LocalName::new(&String::from_utf8_lossy(&file.name))
+                .map_err(|error| Failure::new(FailureKind::Unsupported, error.to_string()))?;
+            if file.directory != known_directory {
+                let directory = Path::new(std::ffi::OsStr::from_bytes(&file.directory));
+                if !options::same_directory(directory, home) {
+                    let found = directory.display().to_string();
+                    return Err(in_other_directories(name.as_str(), home, &found));
+                }
+                known_directory.clone_from(&file.directory);
+            }
+            match file.kind {
+                LiveFileKind::Log => {}
+                LiveFileKind::State if file.may_grow || file.replacement.is_some() => {
+                    let cause = format!("rocksdb lists {name} as a file that may still change");
+                    return Err(Failure::new(FailureKind::Unsupported, cause));
+                }
+                LiveFileKind::State => {
+                    sorted.state.push(StateFile {
+                        name,
+                        size_bytes: file.size_bytes,
+                    });
+                }
+                LiveFileKind::Current => current = Some((name, file)),
+                LiveFileKind::Other => sorted.packed.push((name, file)),
+            }
+        }
+        let current = current
+            .ok_or_else(|| Failure::new(FailureKind::Other, "rocksdb lists no file CURRENT"))?;
+        sorted.packed.push(current);
+        Ok(sorted)
+    }
+}
+
+fn read_pack(home: &Path, packed: &[(LocalName, LiveFile)]) -> Result<Vec<u8>, Failure> {
+    let mut pack = Pack::new();
+    for (name, file) in packed {
+        let bytes = match &file.replacement {
+            Some(replacement) => replacement.clone(),
+            None => read_listed(&home.join(name.as_str()), file)?,
+        };
+        pack.push(name.clone(), bytes)?;
+    }
+    Ok(pack.encode())
+}
+
+/// As much of a file as belongs to the list, and no less.
+fn read_listed(path: &Path, file: &LiveFile) -> Result<Vec<u8>, Failure> {
+    let doing = format_args!("reading {}", path.display()).to_string();
+    let opened = File::open(path).map_err(|error| failed(&error, &doing))?;
+    let mut bytes = Vec::with_capacity(usize::try_from(file.size_bytes).unwrap_or(0));
+    opened
+        .take(if file.may_grow {
+            file.size_bytes
+        } else {
+            u64::MAX
+        })
+        .read_to_end(&mut bytes)
+        .map_err(|error| failed(&error, &doing))?;
+    if bytes.len() as u64 == file.size_bytes {
+        return Ok(bytes);
+    }
+    let cause = format!(
+        "{doing}: {} bytes, the cut listed {}",
+        bytes.len(),
+        file.size_bytes
+    );
+    Err(Failure::new(FailureKind::Corrupt, cause))
+}
+
+/// RocksDB's words for what went wrong, which begin with its kind.
+fn rocksdb_failed(message: String, doing: &str) -> Failure {
+    const KINDS: [(&str, FailureKind); 11] = [
+        ("No space left on device", FailureKind::NoSpace),
+        ("Disk quota exceeded", FailureKind::NoSpace),
+        ("Too many open files", FailureKind::Exhausted),
+        ("Read-only file system", FailureKind::ReadOnly),
+        ("Permission denied", FailureKind::Denied),
+        ("No such file or directory", FailureKind::NotFound),
+        ("Not implemented", FailureKind::Unsupported),
+        ("Corruption", FailureKind::Corrupt),
+        ("Operation timed out", FailureKind::Unavailable),
+        ("Resource busy", FailureKind::Unavailable),
+        ("Operation failed. Try again", FailureKind::Unavailable),
+    ];
+    let kind = KINDS
+        .iter()
+        .find(|(words, _)| message.contains(words))
+        .map(|(_, kind)| *kind);
+    Failure::new(
+        kind.unwrap_or(FailureKind::Other),
+        format!("rocksdb: {doing}: {message}"),
+    )
+}

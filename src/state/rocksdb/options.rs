@@ -1,0 +1,128 @@
+//! What the options that a database was opened with mean for its checkpoints.
+//!
+//! RocksDB has no call that tells a database's options, but it writes them to `OPTIONS-<number>`
+//! whenever it opens one. `db_paths` and `cf_paths` are not in that file; they show in the
+//! directories of the live files.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::protocol::answer::{Failure, FailureKind};
+use crate::state::failure::failed;
+
+/// Above this a MANIFEST makes packs so large that attaching warns.
+pub const MANIFEST_BYTES_WARNED: u64 = 4 << 20;
+
+/// Refuses a log directory of its own and warns of a MANIFEST that may grow large.
+pub(super) fn check(directory: &Path) -> Result<(), Failure> {
+    let Some(text) = newest(directory)? else {
+        tracing::warn!(directory = %directory.display(), "rocksdb wrote no OPTIONS file, so its options are not checked");
+        return Ok(());
+    };
+    if let Some(wal_dir) = value(&text, "wal_dir").filter(|value| !value.is_empty())
+        && !same_directory(Path::new(&wal_dir), directory)
+    {
+        return Err(Failure::new(
+            FailureKind::Unsupported,
+            format!(
+                "the option wal_dir is {wal_dir:?}: a restored database would replay the logs that another life left \
+                 there; logs must lie in the database's own directory, {}",
+                directory.display()
+            ),
+        ));
+    }
+    let limit = value(&text, "max_manifest_file_size").and_then(|value| value.parse().ok());
+    let limit: u64 = limit.unwrap_or(u64::MAX);
+    if limit > MANIFEST_BYTES_WARNED {
+        tracing::warn!(
+            directory = %directory.display(),
+            max_manifest_file_size = limit,
+            "the MANIFEST may outgrow 4 MiB, and every checkpoint stores all of it: \
+             set_max_manifest_file_size(1 << 20) lets RocksDB begin a new one in time"
+        );
+    }
+    Ok(())
+}
+
+/// Whether two paths lead to one directory.
+pub(super) fn same_directory(one: &Path, other: &Path) -> bool {
+    let identity = |path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    one == other || matches!((identity(one), identity(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The content of the OPTIONS file with the highest number.
+fn newest(directory: &Path) -> Result<Option<String>, Failure> {
+    let reading = |error| failed(&error, format_args!("reading {}", directory.display()));
+    let mut newest = None;
+    for entry in fs::read_dir(directory).map_err(reading)? {
+        let entry = entry.map_err(reading)?;
+        let name = entry.file_name();
+        let number = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("OPTIONS-")?.parse::<u64>().ok());
+        if let Some(number) = number {
+            newest = newest.max(Some((number, entry.path())));
+        }
+    }
+    let Some((_, path)) = newest else {
+        return Ok(None);
+    };
+    let bytes = fs::read(&path)
+        .map_err(|error| failed(&error, format_args!("reading {}", path.display())))?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The value of an option of the database, with RocksDB's escapes undone.
+fn value(text: &str, name: &str) -> Option<String> {
+    let line = text
+        .lines()
+        .map(str::trim)
+        .skip_while(|line| *line != "[DBOptions]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    let mut value = String::with_capacity(line.len());
+    let mut escaped = false;
+    for letter in line.chars() {
+        if letter == '\\' && !escaped {
+            escaped = true;
+        } else {
+            value.push(letter);
+            escaped = false;
+        }
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn options_are_those_of_the_database_in_the_newest_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+        assert!(check(directory.path()).is_ok());
+        write("OPTIONS-000009", "[DBOptions]\n  wal_dir=/somewhere/else\n");
+        let failure = check(directory.path()).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unsupported);
+        assert!(failure.cause.contains("wal_dir"), "{failure}");
+        write(
+            "OPTIONS-000100",
+            "[DBOptions]\n  wal_dir=\n[CFOptions \"default\"]\n  wal_dir=/else\n",
+        );
+        write("OPTIONS-999999.dbtmp", "[DBOptions]\n  wal_dir=/else\n");
+        assert!(check(directory.path()).is_ok());
+        let here = directory.path().to_str().unwrap();
+        write(
+            "OPTIONS-000101",
+            &format!("[DBOptions]\n  x=1\n  wal_dir={here}/\n"),
+        );
+        assert!(check(directory.path()).is_ok());
+        assert_eq!(value("[DBOptions]\n a=b\\:c\\\\d", "a").unwrap(), "b:c\\d");
+        assert_eq!(value("[Version]\n a=1", "a"), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! Listing: a walk of the folders in the order of the names' bytes.
+//!
+//! Folders sort as their name with a slash behind it, so that the walk meets the names in the
+//! order of the whole: `a-b` before `a/b`. A page reads the folders on its way in full and holds
+//! one folder's names in memory for each level.
+
+use rustix::fs::{Dir, FileType};
+use rustix::io::Errno;
+
+use super::failure::failure;
+use super::root::{Folder, Root, join, open_directory, stat_at};
+use crate::protocol::answer::{Failure, FailureKind};
+use crate::storage::key::fault_of_part;
+use crate::storage::{LOCK_NAME, Page};
+
+/// Made by the file system itself at its top.
+const LOST_AND_FOUND: &str = "lost+found";
+
+struct Walk<'a> {
+    root: &'a Root,
+    prefix: &'a str,
+    after: Option<&'a str>,
+    limit: usize,
+    page: Page,
+}
+
+/// Lists as [`list`](crate::storage::BlobStore::list) says.
+pub(super) fn list(
+    root: &Root,
+    prefix: &str,
+    after: Option<&str>,
+    limit: usize,
+) -> Result<Page, Failure> {
+    let start = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
+    if prefix.starts_with('/') || !start.is_empty() && start.split('/').any(is_no_part) {
+        let cause = format!("{prefix:?} is no prefix of an object's name");
+        return Err(Failure::new(FailureKind::Denied, cause));
+    }
+    let mut walk = Walk {
+        root,
+        prefix,
+        after,
+        limit: limit.max(1),
+        page: Page::default(),
+    };
+    match root.folder(start) {
+        Ok(folder) => {
+            walk.folder(&folder)?;
+        }
+        Err(Errno::NOENT) if !start.is_empty() => {}
+        Err(errno) => return Err(failure(errno, "list", &root.shown(start))),
+    }
+    Ok(walk.page)
+}
+
+fn is_no_part(part: &str) -> bool {
+    fault_of_part(part).is_some()
+}
+
+impl Walk<'_> {
+    /// `false` once the page is full and there is more.
+    fn folder(&mut self, folder: &Folder) -> Result<bool, Failure> {
+        for (name, is_folder) in self.entries(folder)? {
+            if !is_folder {
+                if self.page.names.len() == self.limit {
+                    self.page.more = true;
+                    return Ok(false);
+                }
+                self.page.names.push(name);
+                continue;
+            }
+            let name = name.trim_end_matches('/').to_owned();
+            let leaf = name.rsplit_once('/').map_or(&*name, |(_, leaf)| leaf);
+            let directory = match open_directory(&folder.directory, leaf) {
+                Ok(directory) => directory,
+                // Removed since it was listed.
+                Err(Errno::NOENT) => continue,
+                Err(errno) => return Err(failure(errno, "list", &self.root.shown(&name))),
+            };
+            if !self.folder(&Folder { directory, name })? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What matters in one folder, in order: names seen from the root, folders with a slash
+    /// behind.
+    fn entries(&self, folder: &Folder) -> Result<Vec<(String, bool)>, Failure> {
+        let fail = |errno| failure(errno, "list", &self.root.shown(&folder.name));
+        let mut entries = Vec::new();
+        for entry in Dir::read_from(&folder.directory).map_err(fail)? {
+            let entry = entry.map_err(fail)?;
+            // A name that is no text parses as none of ours, whatever it is shown as.
+            let leaf = entry.file_name().to_string_lossy();
+            if leaf.starts_with('.')
+                || leaf == LOCK_NAME
+                || folder.name.is_empty() && leaf == LOST_AND_FOUND
+            {
+                continue;
+            }
+            let mut file_type = entry.file_type();
+            if file_type == FileType::Unknown {
+                file_type = match stat_at(&folder.directory, &leaf) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    Err(Errno::NOENT) => continue,
+                    Err(errno) => return Err(fail(errno)),
+                };
+            }
+            let is_folder = file_type == FileType::Directory;
+            let mut name = join(&folder.name, &leaf);
+            if is_folder {
+                name.push('/');
+            }
+            if self.matters(&name, is_folder) {
+                entries.push((name, is_folder));
+            }
+        }
+        entries.sort_unstable();
+        Ok(entries)
+    }
+
+    fn matters(&self, name: &str, is_folder: bool) -> bool {
+        let fits = name.starts_with(self.prefix) || is_folder && self.prefix.starts_with(name);
+        let is_ahead = self
+            .after
+            .is_none_or(|after| name > after || is_folder && after.starts_with(name));
+        fits && is_ahead
+    }
+}

@@ -1,0 +1,211 @@
+//! How a complete file becomes an object, and how the one mutable object is replaced.
+//!
+//! ```text
+//! put    write .tmp/x ─ sync it ─────────────────────────── name it, unless taken ─ sync folder
+//! swap   write .tmp/x ─ sync it ─ lock LOCK ─ read, compare ─ rename over it ─ sync folder ─ unlock
+//! ```
+//!
+//! `LOCK` is a file of its own because a lock of the object itself would have two holders after a
+//! rename: one of the old file, one of the new. It is never renamed or removed, and the kernel
+//! unlocks it when its holder dies. Nothing slow happens under it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use super::blocking::Cancellation;
+use super::failure::{failure, is_certainly_not_done};
+use super::probe::Act;
+use super::root::{FOLDER_TRIES_MAX, Folder, Root, stat_at};
+use super::temporary::{Temporary, try_lock, unlink};
+use crate::protocol::answer::{Failure, FailureKind, Tag};
+use crate::storage::step::{Step, Stop};
+use crate::storage::{Digester, Key, LOCK_NAME};
+
+/// How long a swap waits before it tries the lock again: from the first to the second, doubling.
+/// Waiting like that instead of in the kernel lets a swap be given up while a neighbour that was
+/// stopped holds the lock.
+const LOCK_PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(10));
+
+/// Gives a complete temporary its name, unless that is taken, and makes name and content durable.
+pub(super) fn publish(
+    root: &Root,
+    mut temporary: Temporary,
+    key: &Key,
+    cancellation: &Cancellation,
+) -> Step<()> {
+    temporary.sync()?;
+    for _ in 0..FOLDER_TRIES_MAX {
+        cancellation.check()?;
+        let folder = root.make_folder(key.folder())?;
+        match give_name(root, &temporary, &folder, key) {
+            Ok(()) => {
+                temporary.has_its_name();
+                return root.sync(&folder).map_err(Stop::Unknown);
+            }
+            Err(Errno::EXIST) => {
+                root.sync(&folder).map_err(Stop::Unknown)?;
+                return Err(Stop::Refused);
+            }
+            // Somebody removed the folder because it was empty.
+            Err(Errno::NOENT) => {}
+            Err(errno) => return Err(not_renamed(root, &temporary, key, errno)),
+        }
+    }
+    Err(root.keeps_vanishing(key.folder()).into())
+}
+
+fn give_name(root: &Root, temporary: &Temporary, folder: &Folder, key: &Key) -> Result<(), Errno> {
+    let renamed = root.probe.pass(Act::Publish, key.as_str()).and_then(|()| {
+        rename_unless_taken(
+            temporary.directory(),
+            temporary.name(),
+            &folder.directory,
+            key.leaf(),
+        )
+    });
+    match renamed {
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            root.probe.pass(Act::Link, key.as_str())?;
+            link_unless_taken(temporary, folder, key.leaf())
+        }
+        renamed => renamed,
+    }
+}
+
+/// Renames a file, unless the new name is taken, in one step of the file system.
+pub(super) fn rename_unless_taken(
+    from: &OwnedFd,
+    old: &str,
+    to: &OwnedFd,
+    new: impl rustix::path::Arg,
+) -> Result<(), Errno> {
+    rustix::fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE)
+}
+
+/// The same where the file system has no such rename (NFS): a link never overwrites either.
+fn link_unless_taken(temporary: &Temporary, folder: &Folder, leaf: &str) -> Result<(), Errno> {
+    let (from, old) = (temporary.directory(), temporary.name());
+    match rustix::fs::linkat(from, old, &folder.directory, leaf, AtFlags::empty()) {
+        // A server whose first answer was lost finds the name taken, by ourselves.
+        Err(Errno::EXIST) if rustix::fs::fstat(temporary.file())?.st_nlink == 2 => {}
+        linked => linked?,
+    }
+    // Both names are the same file; the old one goes now or at the next start.
+    let _ = unlink(from, old);
+    Ok(())
+}
+
+fn not_renamed(root: &Root, temporary: &Temporary, key: &Key, errno: Errno) -> Stop {
+    let to = root.shown(key.as_str());
+    let tried = format!("rename {} to", temporary.shown().display());
+    let failure = failure(errno, tried, &to);
+    if is_certainly_not_done(errno) {
+        Stop::Failed(failure)
+    } else {
+        Stop::Unknown(failure)
+    }
+}
+
+/// Replaces the mutable object by a complete temporary if it still is the expected one.
+pub(super) fn swap(
+    root: &Root,
+    mut temporary: Temporary,
+    key: &Key,
+    expected: Option<&Tag>,
+    cancellation: &Cancellation,
+) -> Step<()> {
+    temporary.sync()?;
+    let folder = root.make_folder(key.folder())?;
+    let _lock = lock(root, &folder, cancellation)?;
+    let found = match root.object_in(&folder, key) {
+        Ok(object) => Some(object),
+        Err(failure) if failure.kind == FailureKind::NotFound => None,
+        Err(failure) => return Err(failure.into()),
+    };
+    let is_expected = match (expected, found) {
+        (None, None) => true,
+        (Some(expected), Some((file, stat))) => has_tag(&file, &stat, expected)
+            .map_err(|error| failure(error, "read", &root.shown(key.as_str())))?,
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    if !is_expected {
+        return Err(Stop::Refused);
+    }
+    cancellation.check()?;
+    let renamed = root.probe.pass(Act::Replace, key.as_str()).and_then(|()| {
+        let (from, old) = (temporary.directory(), temporary.name());
+        rustix::fs::renameat(from, old, &folder.directory, key.leaf())
+    });
+    match renamed {
+        Ok(()) => {
+            temporary.has_its_name();
+            root.sync(&folder).map_err(Stop::Unknown)
+        }
+        Err(errno) => Err(not_renamed(root, &temporary, key, errno)),
+    }
+}
+
+/// The tag of a content: checksum and length. A manifest's version and nonce stand in it, so that
+/// a content never comes back.
+pub(super) fn tag_of(content: &[u8]) -> Tag {
+    let digest = Digester::of(content);
+    Tag(format!("{}-{}", digest.checksum, digest.size_bytes))
+}
+
+/// Whether a file's content has a tag. One of another length is not read: it may be any size.
+fn has_tag(file: &File, stat: &Stat, tag: &Tag) -> io::Result<bool> {
+    let size_bytes = super::size_of(stat);
+    if !tag.0.ends_with(&format!("-{size_bytes}")) {
+        return Ok(false);
+    }
+    let mut content = Vec::new();
+    file.take(size_bytes).read_to_end(&mut content)?;
+    Ok(tag_of(&content) == *tag)
+}
+
+/// Locks the folder's `LOCK`, whoever else wants it in this process or another.
+fn lock(root: &Root, folder: &Folder, cancellation: &Cancellation) -> Result<OwnedFd, Failure> {
+    let shown = root.shown(&super::root::join(&folder.name, LOCK_NAME));
+    let fail = |errno, tried| failure(errno, tried, &shown);
+    let mut pause = LOCK_PAUSES.0;
+    'open: loop {
+        let flags = OFlags::CREATE | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(0o666);
+        let file = rustix::fs::openat(&folder.directory, LOCK_NAME, flags, mode)
+            .map_err(|errno| fail(errno, "open"))?;
+        while !try_lock(&file).map_err(|errno| fail(errno, "lock"))? {
+            cancellation.check()?;
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LOCK_PAUSES.1);
+            // Should somebody have removed it against the rules, the new one is the one that counts.
+            if !is_named(&file, folder).map_err(|errno| fail(errno, "stat"))? {
+                continue 'open;
+            }
+        }
+        if is_named(&file, folder).map_err(|errno| fail(errno, "stat"))? {
+            root.probe
+                .pass(Act::Lock, &folder.name)
+                .map_err(|errno| fail(errno, "lock"))?;
+            return Ok(file);
+        }
+        cancellation.check()?;
+    }
+}
+
+fn is_named(file: &OwnedFd, folder: &Folder) -> Result<bool, Errno> {
+    let opened = rustix::fs::fstat(file)?;
+    match stat_at(&folder.directory, LOCK_NAME) {
+        Ok(named) => Ok(identity(&opened) == identity(&named)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
