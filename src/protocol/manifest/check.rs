@@ -19,6 +19,10 @@ use crate::protocol::id::{
 };
 use crate::protocol::registry::RegistryError;
 
+/// The highest number that a version, an epoch or a reserved id may have. What counts on from there
+/// has room left, whatever an object from outside says.
+pub(super) const NUMBER_MAX: u64 = 1 << 62;
+
 /// Why a record does not fit the manifest.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -64,6 +68,9 @@ pub enum ApplyError {
         /// What the record says.
         to: AttemptId,
     },
+    /// No job comes near such numbers; counting on from them would end in a panic.
+    #[error("number {0} is higher than any that is ever reserved")]
+    TooHigh(u64),
     /// The id is not below the reserved ones.
     #[error("{0} was never reserved")]
     CheckpointNotReserved(CheckpointId),
@@ -327,6 +334,10 @@ impl<'a> Draft<'a> {
                 from: self.numbers.next_attempt,
                 to: attempts_below,
             });
+        }
+        let highest = checkpoints_below.0.max(attempts_below.0);
+        if highest > NUMBER_MAX {
+            return Err(ApplyError::TooHigh(highest));
         }
         self.numbers.next_checkpoint = checkpoints_below;
         self.numbers.next_attempt = attempts_below;
