@@ -19,11 +19,14 @@
 //!   held is found out;
 //! - deletions are held from before the list until everything wanted is linked, by a guard that is
 //!   dropped on every path. RocksDB counts the holders, so this disturbs nobody else's hold;
-//! - a database that has had a background error is not snapshotted: while it recovers it flushes
-//!   families one by one (RocksDB pull requests 12995, 13871), so nothing is taken from it any more;
+//! - a database in which a background flush or compaction has failed is not snapshotted any more,
+//!   recovered or not: while it recovers it flushes families one by one (RocksDB pull requests
+//!   12995, 13871). An error of its log stops it, and no snapshot succeeds while it lasts;
 //! - what a restored directory could not reproduce is refused by name: `db_paths` and `cf_paths`
 //!   (files in other directories), `wal_dir` (another life's logs would be replayed there),
 //!   `TransactionDB` (prepared transactions live in the log), a database opened for reading only.
+//!   All of it when the database is attached, but for paths in which no file lies yet: RocksDB tells
+//!   of them only then, so the first snapshot that has one is refused.
 //!
 //! **`max_manifest_file_size`.** RocksDB appends every flush and compaction to its MANIFEST and
 //! begins a new one only above this limit, which is 1 GiB unless it is set. Since a checkpoint
