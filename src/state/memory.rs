@@ -150,6 +150,10 @@ impl MemoryView<'_> {
 }
 
 impl StateBackend for MemoryState {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
     fn attach(&self) -> Result<(), Failure> {
         Ok(())
     }

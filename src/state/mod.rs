@@ -20,8 +20,10 @@
 //! releases may take a moment, too (RocksDB then deletes what it held back).
 
 mod attempt_directory;
+mod directory;
 mod failure;
 mod gate;
+mod marks_of_files;
 pub mod memory;
 pub mod pack;
 #[cfg(feature = "rocksdb")]
@@ -35,6 +37,7 @@ use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
 
 pub use attempt_directory::{AttemptDirectory, Removed};
+pub use directory::{DirectoryError, MarkedFile, OWN_FOLDER, StateDirectory};
 pub use gate::{Closed, Inside, WriteGate};
 pub use memory::MemoryState;
 #[cfg(feature = "rocksdb")]
@@ -43,6 +46,9 @@ pub use secured::{Copied, Secured, SecuredFile};
 
 /// The state of one subtask, as its checkpoints see it.
 pub trait StateBackend: Send + Sync + 'static {
+    /// The kind of state, as its checkpoints record it: what one kind wrote, another can't open.
+    fn kind(&self) -> &'static str;
+
     /// Called once, before the first snapshot: refuses by name what the backend can't take
     /// snapshots of, warns about what will cost, and removes what dead attempts left behind.
     ///

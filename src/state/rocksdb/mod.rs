@@ -272,6 +272,10 @@ impl RocksDb {
 }
 
 impl StateBackend for RocksDb {
+    fn kind(&self) -> &'static str {
+        "rocksdb"
+    }
+
     fn attach(&self) -> Result<(), Failure> {
         let home = self.database.path();
         if let Some(refusal) = self.database.refusal() {

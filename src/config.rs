@@ -1,0 +1,132 @@
+//! What a user can set, with the defaults that production uses.
+//!
+//! Plain values with `serde`, so that they can stand in the user's own configuration file; reading
+//! files and environments is the user's.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use crate::protocol::coordinator::{BadConfig, CoordinatorConfig};
+
+/// How a repository behaves. Permits and budgets are shared by all its participants.
+///
+/// ```
+/// use std::time::Duration;
+/// use stillpoint::Config;
+///
+/// let mut config = Config::default();
+/// config.checkpoints.interval = Some(Duration::from_secs(60));
+/// config.checkpoints.num_retained = 2;
+/// config.validate().expect("a valid configuration");
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Config {
+    /// When checkpoints are triggered, and how many are retained; the same for each participant.
+    pub checkpoints: CoordinatorConfig,
+    /// Files being transferred at once, up and down together.
+    pub transfers_max: usize,
+    /// Bytes of files in memory at once; a transfer waits until there is room for its buffer.
+    pub transfer_memory_bytes_max: usize,
+    /// Calls of the store that may fail in a row, over all participants, before further calls are
+    /// held back; see `failures_per_second`.
+    pub failure_burst_max: u32,
+    /// Once `failure_burst_max` is used up, failing calls are let through at this rate, so that a
+    /// store in trouble is not kept there by its clients.
+    pub failures_per_second: u32,
+    /// A call of the store that has made no progress for so long counts as unknown.
+    pub progress_deadline: Duration,
+    /// Tries of one file in a restore before the restore fails.
+    pub restore_tries_max: u32,
+    /// How long a claim may take before it fails; without a value it goes on trying.
+    pub claim_deadline: Option<Duration>,
+    /// How long closing may take before it is given up; whatever is left is cleaned by the next
+    /// claim.
+    pub close_deadline: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            checkpoints: CoordinatorConfig::default(),
+            transfers_max: 16,
+            transfer_memory_bytes_max: 64 << 20,
+            failure_burst_max: 100,
+            failures_per_second: 20,
+            progress_deadline: Duration::from_secs(30),
+            restore_tries_max: 5,
+            claim_deadline: None,
+            close_deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Config {
+    /// Checks each value and how they go together.
+    ///
+    /// # Errors
+    /// The first key that is wrong, and what is allowed.
+    pub fn validate(&self) -> Result<(), BadConfig> {
+        let bad = |key, wanted| Err(BadConfig { key, wanted });
+        if self.transfers_max == 0 || self.transfers_max > TRANSFERS_MAX {
+            return bad("transfers_max", "from 1 to 65536");
+        }
+        if self.transfer_memory_bytes_max < TRANSFER_MEMORY_BYTES_LEAST
+            || self.transfer_memory_bytes_max > TRANSFER_MEMORY_BYTES_MOST
+        {
+            return bad("transfer_memory_bytes_max", "from 1 MiB to 1 TiB");
+        }
+        if self.failure_burst_max == 0 {
+            return bad("failure_burst_max", "at least 1");
+        }
+        if self.failures_per_second == 0 {
+            return bad("failures_per_second", "at least 1");
+        }
+        if self.progress_deadline < Duration::from_millis(10) {
+            return bad("progress_deadline", "at least 10 ms");
+        }
+        if self.restore_tries_max == 0 {
+            return bad("restore_tries_max", "at least 1");
+        }
+        if self
+            .claim_deadline
+            .is_some_and(|deadline| deadline.is_zero())
+        {
+            return bad("claim_deadline", "more than nothing");
+        }
+        self.checkpoints.validate()
+    }
+}
+
+const TRANSFERS_MAX: usize = 1 << 16;
+const TRANSFER_MEMORY_BYTES_LEAST: usize = 1 << 20;
+const TRANSFER_MEMORY_BYTES_MOST: usize = 1 << 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid() {
+        assert_eq!(Config::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        let config = Config {
+            transfers_max: 0,
+            ..Config::default()
+        };
+        assert_eq!(
+            config.validate().map_err(|bad| bad.key),
+            Err("transfers_max")
+        );
+        let mut config = Config::default();
+        config.checkpoints.num_retained = 0;
+        assert_eq!(
+            config.validate().map_err(|bad| bad.key),
+            Err("num_retained")
+        );
+    }
+}

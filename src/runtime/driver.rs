@@ -1,0 +1,403 @@
+//! Drives a participant's machines: the lock around them, the tasks beside them, the timer.
+//!
+//! ```text
+//!  caller's thread ──┐                             ┌──> store calls
+//!  tasks' answers ───┼──> step: lock · run · unlock┼──> uploads, deletes     one task each
+//!  timer ────────────┘            (never waits)    └──> Effect::Report, listeners
+//! ```
+//!
+//! A step runs wherever its input comes up, a plain thread included: that is how a checkpoint's
+//! trigger and cut are over before the call returns. What waits for something runs in tasks of the
+//! runtime in which the repository was opened.
+//!
+//! A panic of a machine (a broken invariant, with its ids) becomes the participant's final error.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::budget::Budget;
+use super::clock::{self, Clock};
+use super::core::{Core, CutTaken, Effect, Fate, Input, Restorable, Standing, Taken};
+use super::progress::{EVENTS_MAX, ParticipantEvent};
+use super::{effects, end};
+use crate::config::Config;
+use crate::error::{Error, ErrorKind, Phase};
+use crate::protocol::coordinator::{Coordinator, Event, Identity};
+use crate::protocol::id::CheckpointId;
+use crate::protocol::manifest::Manifest;
+use crate::protocol::subtask::Event as SubtaskEvent;
+use crate::state::{StateBackend, StateDirectory};
+use crate::storage::BlobStore;
+
+/// What all participants of a repository share, and where this one's objects are.
+#[derive(Clone)]
+pub(super) struct Surroundings {
+    /// The participant's own part of the store.
+    pub(super) store: Arc<dyn BlobStore>,
+    pub(super) budget: Arc<Budget>,
+    pub(super) config: Arc<Config>,
+    pub(super) runtime: Handle,
+}
+
+pub(super) struct Driver {
+    pub(super) participant: String,
+    pub(super) around: Surroundings,
+    clock: Clock,
+    core: Mutex<Core>,
+    /// Held while a cut is taken: one at a time.
+    cutting: Mutex<()>,
+    timer_changed: Notify,
+    tasks: Mutex<JoinSet<()>>,
+    events: broadcast::Sender<ParticipantEvent>,
+}
+
+impl Driver {
+    /// A driver of a coordinator that begins to claim.
+    pub(super) fn start(participant: &str, around: Surroundings) -> Result<Arc<Self>, Error> {
+        let identity = Identity {
+            job: participant.to_owned(),
+            new_root: clock::root()?,
+            life: clock::life()?,
+            jitter: clock::jitter()?,
+        };
+        let clock = Clock::new();
+        let config = around.config.checkpoints.clone();
+        let limits = config.limits.clone();
+        let coordinator = Coordinator::new(clock.now(), config, identity);
+        let driver = Arc::new(Self {
+            participant: participant.to_owned(),
+            around,
+            clock,
+            core: Mutex::new(Core::new(participant.to_owned(), coordinator, limits)),
+            cutting: Mutex::new(()),
+            timer_changed: Notify::new(),
+            tasks: Mutex::new(JoinSet::new()),
+            events: broadcast::Sender::new(EVENTS_MAX),
+        });
+        driver.spawn(Arc::clone(&driver).keep_time());
+        driver.step(Input::Time);
+        Ok(driver)
+    }
+
+    /// Gives the machines an input. Never waits for anything but the lock.
+    pub(super) fn step(self: &Arc<Self>, input: Input) {
+        self.with_core(|core, clock, effects| core.run(clock.now(), input, effects));
+    }
+
+    /// Does something with the machines, then starts what follows from it.
+    fn with_core<T>(
+        self: &Arc<Self>,
+        act: impl FnOnce(&mut Core, Clock, &mut Vec<Effect>) -> T,
+    ) -> Option<T> {
+        let mut effects = Vec::new();
+        let mut core = self.core.lock();
+        let acted = catch_unwind(AssertUnwindSafe(|| {
+            act(&mut core, self.clock, &mut effects)
+        }));
+        let result = match acted {
+            Ok(result) => Some(result),
+            Err(panic) => {
+                core.finish(internal(&*panic), &mut effects);
+                None
+            }
+        };
+        self.carry_out(core, effects);
+        result
+    }
+
+    fn carry_out(self: &Arc<Self>, core: MutexGuard<'_, Core>, effects: Vec<Effect>) {
+        let ended = core.ended().is_some();
+        drop(core);
+        for effect in effects {
+            match effect {
+                // Nobody has to listen.
+                Effect::Report(event) => drop(self.events.send(event)),
+                Effect::Release(held) => {
+                    self.around.runtime.spawn_blocking(move || drop(held));
+                }
+                Effect::Store(_)
+                | Effect::Secure(..)
+                | Effect::Upload(_)
+                | Effect::Delete(_)
+                | Effect::Prepare(..)
+                    if ended => {}
+                Effect::Store(_)
+                | Effect::Secure(..)
+                | Effect::Upload(_)
+                | Effect::Delete(_)
+                | Effect::Prepare(..) => self.spawn(effects::perform(Arc::clone(self), effect)),
+            }
+        }
+        if ended {
+            self.tasks.lock().abort_all();
+        }
+        self.timer_changed.notify_one();
+    }
+
+    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let failing = FailOnPanic(Arc::clone(self));
+        let mut tasks = self.tasks.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn_on(
+            async move {
+                let _failing = failing;
+                work.await;
+            },
+            &self.around.runtime,
+        );
+    }
+
+    /// The participant can't go on: its final error.
+    pub(super) fn finish(self: &Arc<Self>, error: Error) {
+        self.with_core(|core, _, effects| core.finish(error, effects));
+    }
+
+    /// Nobody uses the participant any more: whatever is under way is given up. The next claim
+    /// puts in order what was left.
+    pub(super) fn abandon(self: &Arc<Self>) {
+        self.finish(end::abandoned());
+        let held = self.core.lock().let_go();
+        self.around.runtime.spawn_blocking(move || drop(held));
+    }
+
+    async fn keep_time(self: Arc<Self>) {
+        loop {
+            let next = self.core.lock().next_timeout();
+            let changed = self.timer_changed.notified();
+            match next.map(|at| self.clock.instant(at)) {
+                Some(at) if at <= Instant::now() => {
+                    self.step(Input::Time);
+                    // Whatever is due again and again must not starve the rest.
+                    tokio::task::yield_now().await;
+                }
+                Some(at) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(at) => self.step(Input::Time),
+                        () = changed => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    // ---- what the handles need ----
+
+    pub(super) fn about(&self, error: Error) -> Error {
+        error.with_participant(&self.participant)
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        self.core.lock().check()
+    }
+
+    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
+        self.core.lock().standing()
+    }
+
+    pub(super) fn wanted(&self) -> watch::Receiver<Option<CheckpointId>> {
+        self.core.lock().wanted()
+    }
+
+    pub(super) fn restorable(&self) -> watch::Receiver<Option<Restorable>> {
+        self.core.lock().restorable()
+    }
+
+    pub(super) fn report(&self, event: ParticipantEvent) {
+        // Nobody has to listen.
+        let _ = self.events.send(event);
+    }
+
+    pub(super) fn events(&self) -> broadcast::Receiver<ParticipantEvent> {
+        self.events.subscribe()
+    }
+
+    /// Waits until a sweep that began after this call has ended and nothing is left to delete.
+    pub(super) async fn cleaned(self: &Arc<Self>) -> Result<(), Error> {
+        let mut cleaning = self.core.lock().cleaning();
+        let mut standing = self.standing();
+        let begun = cleaning.borrow().begun;
+        loop {
+            self.check()?;
+            let now = *cleaning.borrow_and_update();
+            if now.ended > begun && now.idle {
+                return Ok(());
+            }
+            // The senders live as long as the driver, which this holds.
+            tokio::select! {
+                _ = cleaning.changed() => {}
+                _ = standing.changed() => {}
+            }
+        }
+    }
+
+    pub(super) fn end_earlier_attempts(self: &Arc<Self>) {
+        self.with_core(|core, clock, effects| core.end_earlier_attempts(clock.now(), effects));
+    }
+
+    pub(super) fn directory(&self) -> Option<Arc<StateDirectory>> {
+        self.core.lock().directory()
+    }
+
+    pub(super) fn prepared(&self, checkpoint: CheckpointId) {
+        self.core.lock().prepared(checkpoint);
+    }
+
+    pub(super) fn backend(&self) -> Option<Arc<dyn StateBackend>> {
+        self.core.lock().backend()
+    }
+
+    /// Reads the manifest as the leader knows it. `None` before it has loaded one.
+    pub(super) fn with_manifest<T>(&self, read: impl FnOnce(&Manifest) -> T) -> Option<T> {
+        let core = self.core.lock();
+        core.coordinator().view().manifest.map(read)
+    }
+
+    pub(super) fn pending_reason(&self) -> Option<String> {
+        let core = self.core.lock();
+        core.coordinator()
+            .pending_reason()
+            .map(|reason| reason.to_string())
+    }
+
+    pub(super) fn attach(
+        self: &Arc<Self>,
+        backend: Arc<dyn StateBackend>,
+        directory: Arc<StateDirectory>,
+        taken: Option<Taken>,
+    ) {
+        self.with_core(|core, clock, effects| {
+            core.attach(clock.now(), backend, directory, taken, effects);
+        });
+    }
+
+    /// Takes a cut and asks for its checkpoint: on the caller's thread.
+    pub(super) fn checkpoint(
+        self: &Arc<Self>,
+        user_bytes: Vec<u8>,
+    ) -> Result<watch::Receiver<Fate>, Error> {
+        let _one_at_a_time = self.cutting.lock();
+        let backend = {
+            let core = self.core.lock();
+            core.check_cut(user_bytes.len())?;
+            core.backend()
+        };
+        let Some(backend) = backend else {
+            return Err(self.about(end::closed()));
+        };
+        let begun = Instant::now();
+        let cut = match backend.snapshot() {
+            Ok(cut) => cut,
+            Err(failure) => {
+                let error = self
+                    .about(Error::from(failure.clone()))
+                    .with_phase(Phase::Cut);
+                self.with_core(|core, clock, effects| {
+                    core.cut_failed(clock.now(), failure, effects);
+                });
+                return Err(error);
+            }
+        };
+        let taken = CutTaken {
+            user_bytes,
+            cut_at: clock::wall_clock(),
+            held: begun.elapsed(),
+        };
+        let asked =
+            self.with_core(|core, clock, effects| core.cut_taken(clock.now(), cut, taken, effects));
+        match asked {
+            Some(asked) => asked,
+            None => Err(self
+                .check()
+                .err()
+                .unwrap_or_else(|| self.about(end::closed()))),
+        }
+    }
+
+    pub(super) fn cancel(self: &Arc<Self>, fate: &watch::Receiver<Fate>) {
+        self.with_core(|core, clock, effects| core.cancel(clock.now(), fate, effects));
+    }
+
+    pub(super) fn uploaded(self: &Arc<Self>, ended: effects::Uploaded) {
+        let effects::Uploaded {
+            to,
+            checkpoint,
+            answer,
+        } = ended;
+        self.with_core(|core, clock, effects| {
+            core.uploaded(clock.now(), to, checkpoint, answer, effects);
+        });
+    }
+
+    pub(super) fn io_completed(self: &Arc<Self>, event: SubtaskEvent) {
+        self.step(Input::Subtask(event));
+    }
+
+    /// Shuts down: the subtask gives up what is its own, the coordinator resigns, every task ends.
+    pub(super) async fn close(self: &Arc<Self>) -> Result<(), Error> {
+        let mut standing = self.standing();
+        self.with_core(|core, clock, effects| core.close_subtask(clock.now(), effects));
+        let closing = async {
+            let ended = |standing: &Standing| match standing {
+                Standing::Ended(_) | Standing::SubtaskClosed => true,
+                Standing::Claiming | Standing::Leading => false,
+            };
+            // The sender lives in this driver's core.
+            let _ = standing.wait_for(ended).await;
+            self.step(Input::Coordinator(Event::Close));
+            let ended = |standing: &Standing| matches!(standing, Standing::Ended(_));
+            let _ = standing.wait_for(ended).await;
+            let mut tasks = std::mem::take(&mut *self.tasks.lock());
+            tasks.abort_all();
+            while tasks.join_next().await.is_some() {}
+        };
+        let deadline = self.around.config.close_deadline;
+        let in_time = tokio::time::timeout(deadline, closing).await.is_ok();
+        let end = self.core.lock().ended().cloned();
+        self.abandon();
+        match end {
+            None => {
+                let waits = if in_time {
+                    ""
+                } else {
+                    "; the next claim puts in order what is left"
+                };
+                let cause = format!("not closed within {} ms{waits}", deadline.as_millis());
+                Err(self
+                    .about(Error::new(ErrorKind::Deadline, cause))
+                    .with_phase(Phase::Close))
+            }
+            Some(error) if error.kind() == ErrorKind::Closed => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+}
+
+/// Ends the participant if a task of its panics: nobody would answer what the machines wait for.
+struct FailOnPanic(Arc<Driver>);
+
+impl Drop for FailOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let cause = "a task of the participant panicked";
+            self.0.finish(Error::new(ErrorKind::Internal, cause));
+        }
+    }
+}
+
+fn internal(panic: &(dyn Any + Send)) -> Error {
+    let message = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("a machine panicked without a message");
+    tracing::error!(message, "a machine's invariant is broken");
+    Error::new(ErrorKind::Internal, message)
+}

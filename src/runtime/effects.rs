@@ -1,0 +1,223 @@
+//! Carries out what the machines ask for: each in a task of its own, answered exactly once.
+
+use std::sync::Arc;
+
+use super::calls::{self, at_once, patiently};
+use super::core::{Content, Effect, Input, Upload};
+use super::driver::Driver;
+use super::progress::ParticipantEvent;
+use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
+use crate::protocol::coordinator::Event;
+use crate::protocol::file::{FileDescription, FileKind};
+use crate::protocol::id::{CheckpointId, FileName, LocalName};
+use crate::protocol::store::StoreCall;
+use crate::protocol::subtask::{Event as SubtaskEvent, OpToken, Payload};
+use crate::state::Cut;
+use crate::storage::{self, BLOCK_BYTES, Body, Digester, Key, Progress};
+
+/// The buffers of one transfer: one piece being read, one being written.
+pub(super) const TRANSFER_BUFFER_BYTES: usize = 2 * BLOCK_BYTES;
+
+/// The end of an upload.
+pub(super) struct Uploaded {
+    pub(super) to: FileName,
+    pub(super) checkpoint: CheckpointId,
+    pub(super) answer: Answer<Digest>,
+}
+
+pub(super) async fn perform(driver: Arc<Driver>, effect: Effect) {
+    match effect {
+        Effect::Store(call) => store(&driver, call).await,
+        Effect::Secure(checkpoint, cut, files) => secure(&driver, checkpoint, cut, files).await,
+        Effect::Upload(upload) => {
+            let ended = self::upload(&driver, upload).await;
+            driver.uploaded(ended);
+        }
+        Effect::Delete(name) => delete(&driver, name).await,
+        Effect::Prepare(backend, checkpoint) => {
+            // What a panic of the backend leaves, the cut will meet again.
+            let _ = tokio::task::spawn_blocking(move || backend.prepare()).await;
+            driver.prepared(checkpoint);
+        }
+        Effect::Release(held) => drop(held),
+        Effect::Report(_) => {}
+    }
+}
+
+async fn store(driver: &Arc<Driver>, call: StoreCall) {
+    let around = &driver.around;
+    let token = call.token();
+    let deleted = match &call {
+        StoreCall::DeleteFile { name } => Some(*name),
+        StoreCall::Read { .. }
+        | StoreCall::Put { .. }
+        | StoreCall::Create { .. }
+        | StoreCall::Swap { .. }
+        | StoreCall::DeleteManifest { .. }
+        | StoreCall::List { .. } => None,
+    };
+    let _permit = match deleted {
+        Some(_) => Some(around.budget.delete().await),
+        None => None,
+    };
+    around.budget.admit().await;
+    let limits = &around.config.checkpoints.limits;
+    let deadline = around.config.progress_deadline;
+    let answer = calls::execute(&*around.store, call, limits, deadline).await;
+    count(driver, &answer);
+    if let (Some(file), Answer::Done(_)) = (deleted, &answer) {
+        driver.report(ParticipantEvent::Deleted {
+            file: file.to_string(),
+        });
+    }
+    driver.step(Input::Coordinator(Event::IoCompleted { token, answer }));
+}
+
+async fn secure(driver: &Arc<Driver>, checkpoint: CheckpointId, cut: Cut, files: Vec<LocalName>) {
+    let secured = tokio::task::spawn_blocking(move || cut.secure(&files)).await;
+    let secured = secured.unwrap_or_else(|error| {
+        let cause = format!("the state backend failed: {error}");
+        Err(Failure::new(FailureKind::Other, cause))
+    });
+    driver.step(Input::Secured(checkpoint, secured));
+}
+
+async fn delete(driver: &Arc<Driver>, name: FileName) {
+    let around = &driver.around;
+    let _permit = around.budget.delete().await;
+    around.budget.admit().await;
+    let key = Key::from(name);
+    let answer = at_once(around.store.delete(&key), around.config.progress_deadline).await;
+    count(driver, &answer);
+    driver.io_completed(SubtaskEvent::IoCompleted {
+        token: OpToken::Delete(name),
+        answer: answer.map(|()| Payload::Nothing),
+    });
+}
+
+async fn upload(driver: &Arc<Driver>, upload: Upload) -> Uploaded {
+    let Upload {
+        to,
+        checkpoint,
+        local,
+        kind,
+        content,
+        cancelled,
+    } = upload;
+    let answer = tokio::select! {
+        answer = put(driver, to, &content) => answer,
+        _ = cancelled => {
+            Answer::Unknown(Failure::new(FailureKind::Cancelled, "the upload was given up"))
+        }
+    };
+    count(driver, &answer);
+    if let (Answer::Done(digest), FileKind::State, Content::File(file)) = (&answer, kind, &content)
+    {
+        let description = FileDescription {
+            name: to,
+            local,
+            kind,
+            digest: *digest,
+        };
+        mark(driver, description, Arc::clone(file)).await;
+    }
+    // The file on its way may be held for its snapshot no more: its link goes where it may block.
+    drop(tokio::task::spawn_blocking(move || drop(content)));
+    Uploaded {
+        to,
+        checkpoint,
+        answer,
+    }
+}
+
+async fn put(driver: &Arc<Driver>, to: FileName, content: &Content) -> Answer<Digest> {
+    let around = &driver.around;
+    let Some(body) = body(content) else {
+        let cause = format!("{to}: its snapshot was released before it was stored");
+        return Answer::Failed(Failure::new(FailureKind::NotFound, cause));
+    };
+    let _permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
+    around.budget.admit().await;
+    let (key, progress) = (Key::from(to), Progress::default());
+    let deadline = around.config.progress_deadline;
+    let answer = patiently(around.store.put(&key, body, &progress), &progress, deadline).await;
+    match answer {
+        Answer::Refused => compare(driver, &key, content).await,
+        Answer::Done(_) | Answer::Failed(_) | Answer::Unknown(_) => answer,
+    }
+}
+
+/// The name is taken, and only this attempt can write under it: an earlier try has done it, if
+/// what is there is what was to be stored.
+async fn compare(driver: &Arc<Driver>, key: &Key, content: &Content) -> Answer<Digest> {
+    let around = &driver.around;
+    let progress = Progress::default();
+    let stored = Box::pin(storage::digest(&*around.store, key, &progress));
+    let stored = match patiently(stored, &progress, around.config.progress_deadline).await {
+        Answer::Done(stored) => stored,
+        other @ (Answer::Refused | Answer::Failed(_) | Answer::Unknown(_)) => return other,
+    };
+    let local = match body(content) {
+        Some(body) => match body.into_reader().await {
+            Answer::Done(reader) => reader,
+            Answer::Refused => return Answer::Refused,
+            Answer::Failed(failure) => return Answer::Failed(failure),
+            Answer::Unknown(failure) => return Answer::Unknown(failure),
+        },
+        None => return Answer::Refused,
+    };
+    match digest(local).await {
+        Ok(local) if local == stored => Answer::Done(stored),
+        Ok(_) => Answer::Refused,
+        Err(failure) => Answer::Failed(failure),
+    }
+}
+
+async fn digest(mut reader: storage::Reader) -> Result<Digest, Failure> {
+    let mut digester = Digester::new();
+    while let Some(chunk) = reader.next().await? {
+        digester.update(&chunk);
+    }
+    Ok(digester.digest())
+}
+
+fn body(content: &Content) -> Option<Body> {
+    match content {
+        Content::File(file) => Some(Body::File {
+            path: file.path().to_owned(),
+            size_bytes: file.size_bytes(),
+        }),
+        Content::Pack(pack) => Some(Body::Bytes(Arc::clone(pack))),
+        Content::Gone => None,
+    }
+}
+
+/// Notes in the state's directory which stored file a local one is, so that a restart need not
+/// fetch it. Losing the note costs that and nothing else.
+async fn mark(
+    driver: &Arc<Driver>,
+    description: FileDescription,
+    file: Arc<crate::state::SecuredFile>,
+) {
+    let (Some(directory), Some(root)) = (
+        driver.directory(),
+        driver.with_manifest(|manifest| manifest.root()),
+    ) else {
+        return;
+    };
+    let marked =
+        tokio::task::spawn_blocking(move || directory.mark(root, &description, file.path()));
+    if let Ok(Err(failure)) = marked.await {
+        tracing::debug!(%failure, "a stored file was not marked");
+    }
+}
+
+fn count<T>(driver: &Driver, answer: &Answer<T>) {
+    match answer {
+        Answer::Failed(failure) if failure.kind.is_retryable() => driver.around.budget.failed(),
+        Answer::Unknown(failure) if failure.kind != FailureKind::Cancelled => {
+            driver.around.budget.failed();
+        }
+        Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {}
+    }
+}

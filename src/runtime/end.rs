@@ -1,0 +1,84 @@
+//! What the protocol's reasons are called as errors.
+
+use crate::error::{Error, ErrorKind};
+use crate::protocol::coordinator::{AbortReason, CoordinatorError, RefusalReason};
+use crate::protocol::id::{Epoch, SubtaskId};
+
+pub(super) fn fenced(by: Epoch) -> Error {
+    let cause = format!("another holder has claimed it, in {by}: stop writing");
+    Error::new(ErrorKind::Fenced, cause)
+}
+
+pub(super) fn in_doubt(by: Epoch) -> Error {
+    let cause = format!("{by} took over while its commit was in doubt: it may be complete");
+    Error::new(ErrorKind::InDoubt, cause)
+}
+
+pub(super) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "it has been closed")
+}
+
+pub(super) fn abandoned() -> Error {
+    Error::new(ErrorKind::Closed, "it was dropped")
+}
+
+pub(super) fn failed(error: CoordinatorError) -> Error {
+    match error {
+        CoordinatorError::Load(error) => super::load::error(error),
+        CoordinatorError::Claim(failure) => Error::from(failure),
+    }
+}
+
+pub(super) fn aborted(reason: &AbortReason) -> Error {
+    let of = |subtask: &SubtaskId| {
+        // A participant has one subtask, which its user need not know of.
+        if *subtask == super::core::SUBTASK {
+            String::new()
+        } else {
+            format!("{subtask}: ")
+        }
+    };
+    match reason {
+        AbortReason::Expired => Error::new(ErrorKind::Deadline, "it took longer than its timeout"),
+        AbortReason::Declined(subtask, failure) => {
+            let cause = format!("{}{}", of(subtask), failure.cause);
+            Error::new(failure.kind.into(), cause).with_source(failure.clone())
+        }
+        AbortReason::Contradiction(subtask, contradiction) => {
+            let cause = format!("{}{contradiction}", of(subtask));
+            Error::new(ErrorKind::Internal, cause).with_source(*contradiction)
+        }
+        AbortReason::Subsumed => Error::new(ErrorKind::Aborted, "a newer one completed"),
+        AbortReason::AttemptEnded(_) => Error::new(ErrorKind::Aborted, "its attempt ended"),
+        AbortReason::Cancelled => Error::new(ErrorKind::Cancelled, "the caller gave it up"),
+        AbortReason::Closed => closed(),
+        AbortReason::CommitFailed(failure) => Error::from(failure.clone()),
+        AbortReason::Deposed(by) => fenced(*by),
+    }
+}
+
+pub(super) fn refused(reason: RefusalReason) -> Error {
+    let busy = |cause| Error::new(ErrorKind::Busy, cause);
+    match reason {
+        RefusalReason::TooManyRequests => busy("too many checkpoints wait for their turn"),
+        RefusalReason::MinimumPause => busy("the pause since the last checkpoint is not over"),
+        RefusalReason::TooManyPending => busy("as many checkpoints are under way as may be"),
+        RefusalReason::NotAllRunning => busy("its state is not attached yet"),
+        RefusalReason::NotReady => busy("ids are being reserved"),
+        RefusalReason::NoSuchCheckpoint(checkpoint, retained) => {
+            Error::new(ErrorKind::NotFound, "it is not retained")
+                .with_checkpoint(checkpoint)
+                .with_alternatives(retained)
+        }
+        RefusalReason::NoSuchPin => Error::new(ErrorKind::NotFound, "there is no such pin"),
+        RefusalReason::AlreadyPinned => {
+            Error::new(ErrorKind::Invalid, "its owner has pinned it already")
+        }
+        RefusalReason::TooManyPins => busy("as many pins as may be"),
+        RefusalReason::Unsupported => Error::new(ErrorKind::Unsupported, "there is no such kind"),
+        RefusalReason::NotLeading => busy("it does not lead"),
+        RefusalReason::Closing => closed(),
+        RefusalReason::Cancelled => Error::new(ErrorKind::Cancelled, "the caller gave it up"),
+        RefusalReason::Invalid(cause) => Error::new(ErrorKind::Invalid, cause),
+    }
+}

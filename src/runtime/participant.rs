@@ -1,0 +1,643 @@
+//! What a user holds of a participant, in the only safe order.
+//!
+//! ```text
+//! repository.claim ──> Claim ──restore_into──> Restored ──attach──> Participant ──checkpoint──> Checkpoint
+//!                      fences the             the user opens        takes the cut before
+//!                      previous holder        the state             it returns
+//! ```
+//!
+//! Claim, restored state and participant share one session: it ends when the last of them is
+//! dropped, and whatever was under way is given up. The next claim puts in order what was left.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::core::{Fate, OPERATOR, SUBTASK, Standing, Taken};
+use super::driver::{Driver, Surroundings};
+use super::load;
+use super::progress::{CheckpointReport, Events};
+use super::restore::{self, From, RestoreOptions, RestoreReport, Wanted};
+use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::protocol::id::{CheckpointId, Epoch};
+use crate::protocol::manifest::{Expected, Loaded, Manifest};
+use crate::state::{StateBackend, StateDirectory};
+
+/// Ends the participant's work when the last handle is gone.
+struct Session(Arc<Driver>);
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
+}
+
+/// This process is the participant's holder; its state is not restored yet.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stillpoint::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// use stillpoint::{Memory, Repository};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
+/// assert!(restored.is_empty(), "the first start");
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a claim that is dropped has fenced the previous holder for nothing"]
+pub struct Claim {
+    session: Arc<Session>,
+}
+
+impl Claim {
+    pub(super) async fn make(participant: &str, around: Surroundings) -> Result<Self> {
+        let about = |error: Error| error.with_participant(participant).with_phase(Phase::Claim);
+        let deadline = around.config.claim_deadline;
+        let driver = Driver::start(participant, around).map_err(about)?;
+        let session = Arc::new(Session(Arc::clone(&driver)));
+        let mut standing = driver.standing();
+        let settled = standing.wait_for(|standing| !matches!(standing, Standing::Claiming));
+        let settled = match deadline {
+            None => settled.await,
+            Some(deadline) => match tokio::time::timeout(deadline, settled).await {
+                Ok(settled) => settled,
+                Err(_) => {
+                    let waits = driver.pending_reason().unwrap_or_default();
+                    let cause = format!("not claimed within {} ms: {waits}", deadline.as_millis());
+                    return Err(about(Error::new(ErrorKind::Deadline, cause)));
+                }
+            },
+        };
+        let ended = match settled.as_deref() {
+            Ok(Standing::Ended(error)) => Some(error.clone()),
+            Ok(Standing::Claiming | Standing::Leading | Standing::SubtaskClosed) => None,
+            Err(_) => Some(super::end::abandoned()),
+        };
+        match ended {
+            Some(error) => Err(about(error)),
+            None => Ok(Self { session }),
+        }
+    }
+
+    fn driver(&self) -> &Arc<Driver> {
+        &self.session.0
+    }
+
+    /// The participant's name.
+    #[must_use]
+    pub fn participant(&self) -> &str {
+        &self.driver().participant
+    }
+
+    /// How often the participant has been claimed, this time included.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        let epoch = self.driver().with_manifest(Manifest::epoch);
+        epoch.unwrap_or_default()
+    }
+
+    /// The checkpoints that can be restored, the newest last.
+    #[must_use]
+    pub fn retained(&self) -> Vec<CheckpointId> {
+        let retained = self
+            .driver()
+            .with_manifest(|manifest| manifest.retained().collect());
+        retained.unwrap_or_default()
+    }
+
+    /// Makes a local directory equal to the newest checkpoint, or empty on the first start.
+    ///
+    /// The directory must be absent, empty, or one that this library filled before and that nobody
+    /// uses; it belongs to the library from then on, all of it, and is locked for as long as what
+    /// this returns, and the participant made of it, live. Files that are known to be right are
+    /// kept. After an error the same call may be made again: what was fetched is not fetched again.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] and [`ErrorKind::Busy`] for a directory that is not to be touched;
+    /// [`ErrorKind::Corrupt`] if a file of the checkpoint is missing or damaged: the error names
+    /// the older checkpoints, and nothing older is restored unless [`RestoreOptions::fallback`]
+    /// asks for it; [`ErrorKind::Fenced`]; otherwise what the store or the file system says.
+    pub async fn restore_into(&self, directory: impl AsRef<Path>) -> Result<Restored> {
+        self.restore_with(directory, &RestoreOptions::new()).await
+    }
+
+    /// [`Claim::restore_into`] with options.
+    ///
+    /// # Errors
+    /// As there; [`ErrorKind::NotFound`] if there is no such checkpoint, naming those there are.
+    pub async fn restore_with(
+        &self,
+        directory: impl AsRef<Path>,
+        options: &RestoreOptions,
+    ) -> Result<Restored> {
+        let driver = self.driver();
+        let about = |error| driver.about(error).with_phase(Phase::Restore);
+        driver.check().map_err(about)?;
+        let wanted = driver
+            .with_manifest(|manifest| wanted(manifest, options.from))
+            .unwrap_or_else(|| Err(super::end::abandoned()))
+            .map_err(about)?;
+        let directory = restore::take(directory.as_ref().to_owned())
+            .await
+            .map_err(about)?;
+        let Some((wanted, user_bytes)) = wanted else {
+            restore::empty(Arc::clone(&directory))
+                .await
+                .map_err(about)?;
+            return Ok(Restored {
+                session: Arc::clone(&self.session),
+                directory,
+                taken: None,
+                user_bytes: None,
+                report: RestoreReport::default(),
+            });
+        };
+        let filled = restore::fill(&driver.around, &directory, &wanted, options).await;
+        let report = match filled {
+            Ok(report) => report,
+            Err(error) => return Err(about(self.explain(error, &wanted).await)),
+        };
+        driver.check().map_err(about)?;
+        tracing::info!(
+            participant = self.participant(),
+            checkpoint = %wanted.checkpoint,
+            kept_files = report.kept_files,
+            fetched_files = report.fetched_files,
+            fetched_bytes = report.fetched_bytes,
+            "restored"
+        );
+        Ok(Restored {
+            session: Arc::clone(&self.session),
+            directory,
+            taken: Some(Taken {
+                checkpoint: wanted.checkpoint,
+                files: wanted.files,
+            }),
+            user_bytes: Some(user_bytes),
+            report,
+        })
+    }
+
+    /// A file that is not found is damage, unless another holder has dropped the checkpoint.
+    async fn explain(&self, error: Error, wanted: &Wanted) -> Error {
+        if !restore::is_missing(&error) && error.kind() != ErrorKind::Corrupt {
+            return error;
+        }
+        let driver = self.driver();
+        let around = &driver.around;
+        let expected = Expected {
+            job: Some(driver.participant.clone()),
+            root: Some(wanted.root),
+        };
+        let limits = &around.config.checkpoints.limits;
+        let deadline = around.config.progress_deadline;
+        let loaded = load::load(&*around.store, expected, limits, deadline).await;
+        let Ok(Loaded::Root(root)) = loaded else {
+            return error;
+        };
+        let manifest = root.manifest;
+        if manifest.epoch() > self.epoch() {
+            let fenced = super::end::fenced(manifest.epoch());
+            driver.finish(fenced.clone());
+            return fenced;
+        }
+        let older: Vec<_> = manifest
+            .lineage_from(Some(wanted.checkpoint))
+            .filter(|checkpoint| *checkpoint != wanted.checkpoint)
+            .collect();
+        damaged(&error, older.into_iter().rev().collect())
+    }
+
+    /// Deletes everything in the participant's directory that no retained checkpoint refers to,
+    /// what earlier holders have left included. Nothing may be attached to this claim yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`] and other ends of the participant. As long as the store refuses to
+    /// delete, this waits.
+    pub async fn clean(&self) -> Result<()> {
+        let about = |error| self.driver().about(error).with_phase(Phase::Collect);
+        if self.driver().backend().is_some() {
+            let cause = "a state was attached to this claim already";
+            return Err(about(Error::new(ErrorKind::Invalid, cause)));
+        }
+        self.driver().end_earlier_attempts();
+        self.driver().cleaned().await.map_err(about)
+    }
+
+    /// Gives the participant up in good order.
+    ///
+    /// # Errors
+    /// As for [`Participant::close`].
+    pub async fn close(self) -> Result<()> {
+        self.driver().close().await
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("participant", &self.participant())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A retained checkpoint's object is missing or damaged.
+pub(super) fn damaged(error: &Error, alternatives: Vec<CheckpointId>) -> Error {
+    let mut damage = Error::new(ErrorKind::Corrupt, error.message()).with_source(error.clone());
+    if let Some(file) = error.file() {
+        damage = damage.with_file(file);
+    }
+    if let Some(checkpoint) = error.checkpoint() {
+        damage = damage.with_checkpoint(checkpoint);
+    }
+    damage.with_alternatives(alternatives)
+}
+
+/// The checkpoint that is to be restored, with the user's bytes; `None` if there is none yet.
+fn wanted(manifest: &Manifest, from: From) -> Result<Option<(Wanted, Vec<u8>)>> {
+    let retained = || manifest.retained().collect::<Vec<_>>();
+    let none =
+        |cause: String| Err(Error::new(ErrorKind::NotFound, cause).with_alternatives(retained()));
+    let checkpoint = match from {
+        From::Newest => match manifest.restore_point() {
+            Some(checkpoint) => checkpoint,
+            None => return Ok(None),
+        },
+        From::Fallback(n) => match manifest.lineage().nth(n) {
+            Some(checkpoint) => checkpoint,
+            None if n == 0 => return Ok(None),
+            None => return none(format!("there are not {n} older checkpoints")),
+        },
+        From::Checkpoint(checkpoint) => checkpoint,
+    };
+    let Some(described) = manifest.checkpoint(checkpoint) else {
+        return none(format!("{checkpoint} is not retained"));
+    };
+    let Some(user_bytes) = described.subtasks.get(&SUBTASK) else {
+        return Err(
+            Error::new(ErrorKind::Incompatible, "it is no participant's checkpoint")
+                .with_checkpoint(checkpoint),
+        );
+    };
+    let files = manifest.registry().files(checkpoint, SUBTASK);
+    let wanted = Wanted {
+        root: manifest.root(),
+        checkpoint,
+        files: files
+            .into_iter()
+            .map(|file| file.to_description())
+            .collect(),
+    };
+    Ok(Some((wanted, user_bytes.clone())))
+}
+
+/// A local directory that is equal to a checkpoint, or empty on the first start: open your state
+/// there, then attach it.
+#[must_use = "the directory is locked for as long as this lives"]
+pub struct Restored {
+    session: Arc<Session>,
+    directory: Arc<StateDirectory>,
+    taken: Option<Taken>,
+    user_bytes: Option<Vec<u8>>,
+    report: RestoreReport,
+}
+
+impl Restored {
+    /// Whether there was no checkpoint yet: the directory is empty.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.taken.is_none()
+    }
+
+    /// The checkpoint that the directory is equal to; `None` on the first start.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<CheckpointId> {
+        self.taken.as_ref().map(|taken| taken.checkpoint)
+    }
+
+    /// What was attached to the checkpoint; `None` on the first start.
+    #[must_use]
+    pub fn user_bytes(&self) -> Option<&[u8]> {
+        self.user_bytes.as_deref()
+    }
+
+    /// What the restore did.
+    #[must_use]
+    pub fn report(&self) -> RestoreReport {
+        self.report
+    }
+
+    /// Where the state is to be opened.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Takes over the state that was opened in the directory: checkpoints can be taken from here.
+    ///
+    /// A plain function; it looks at the state's directory, which may take a moment.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Incompatible`] if the checkpoint holds another kind of state;
+    /// [`ErrorKind::Invalid`] if the state lies in another directory or another state was attached
+    /// to this claim already; [`ErrorKind::Unsupported`] names what the backend can't take
+    /// checkpoints of; [`ErrorKind::Fenced`].
+    pub fn attach(self, backend: impl StateBackend) -> Result<Participant> {
+        let driver = &self.session.0;
+        let about = |error| driver.about(error).with_phase(Phase::Attach);
+        driver.check().map_err(about)?;
+        if driver.backend().is_some() {
+            let cause = "a state was attached to this claim already";
+            return Err(about(Error::new(ErrorKind::Invalid, cause)));
+        }
+        if let Some(path) = backend.directory()
+            && !self.directory.is_at(path)
+        {
+            let (path, own) = (path.display(), self.directory.path().display());
+            let cause = format!("the state lies in {path}, restored was {own}");
+            return Err(about(Error::new(ErrorKind::Invalid, cause)));
+        }
+        if let Some(taken) = &self.taken {
+            let stored = driver.with_manifest(|manifest| {
+                manifest
+                    .operators()
+                    .get(&OPERATOR)
+                    .map(|operator| operator.state.clone())
+            });
+            if let Some(stored) = stored.flatten()
+                && stored != backend.kind()
+            {
+                let cause = format!(
+                    "it holds state of kind {stored:?}, not {:?}",
+                    backend.kind()
+                );
+                let error = Error::new(ErrorKind::Incompatible, cause);
+                return Err(about(error.with_checkpoint(taken.checkpoint)));
+            }
+        }
+        backend.attach().map_err(|failure| about(failure.into()))?;
+        driver.attach(Arc::new(backend), self.directory, self.taken);
+        driver.check().map_err(about)?;
+        Ok(Participant {
+            session: self.session,
+        })
+    }
+}
+
+impl fmt::Debug for Restored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Restored")
+            .field("directory", &self.directory.path())
+            .field("checkpoint", &self.checkpoint())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A state whose checkpoints are kept. Share it in an [`Arc`] to use it from many threads.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stillpoint::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// use stillpoint::{Memory, MemoryState, Repository};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
+/// let state = MemoryState::new();
+/// let participant = restored.attach(state.clone())?;
+///
+/// state.put(b"apples", b"3");
+/// let checkpoint = participant.checkpoint("offset 17")?; // the cut is taken
+/// state.put(b"apples", b"4"); // not in it
+/// let report = checkpoint.completed().await?; // durable
+/// assert_eq!(participant.restorable_position().as_deref(), Some(&b"offset 17"[..]));
+/// participant.close().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a participant that is dropped takes no more checkpoints"]
+pub struct Participant {
+    session: Arc<Session>,
+}
+
+impl Participant {
+    fn driver(&self) -> &Arc<Driver> {
+        &self.session.0
+    }
+
+    /// The participant's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.driver().participant
+    }
+
+    /// Takes a checkpoint. Its cut is taken, on this thread, before the call returns: what was
+    /// written before is in it, what is written after is not. Everything else goes on beside the
+    /// caller. Whoever else writes to the state is to be held meanwhile, by a lock of the caller's
+    /// or by [`WriteGate`](crate::state::WriteGate).
+    ///
+    /// `user_bytes` are kept with the checkpoint: the position of the source at the cut, say.
+    ///
+    /// If [`Participant::triggered`] has announced a checkpoint, this is its cut. Otherwise a new
+    /// checkpoint is asked for; it begins as soon as the configuration allows, with this cut.
+    ///
+    /// A plain function: call it from any thread. In an asynchronous task it holds up the thread
+    /// for as long as the state needs for the cut (a flush, of RocksDB).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] if an earlier cut still waits for its checkpoint to begin;
+    /// [`ErrorKind::Fenced`] and [`ErrorKind::Closed`] for good; [`ErrorKind::Untrusted`] if the
+    /// state must be restored; [`ErrorKind::Invalid`] for too many bytes; otherwise what the state
+    /// says.
+    pub fn checkpoint(&self, user_bytes: impl Into<Vec<u8>>) -> Result<Checkpoint> {
+        let driver = self.driver();
+        let fate = driver.checkpoint(user_bytes.into())?;
+        Ok(Checkpoint {
+            driver: Arc::clone(driver),
+            fate,
+        })
+    }
+
+    /// Starts writing out what is in memory, so that the cut that follows is short. Holds nobody.
+    pub async fn prepare(&self) {
+        if let Some(backend) = self.driver().backend() {
+            // What a panic of the backend leaves, the cut will meet again.
+            let _ = tokio::task::spawn_blocking(move || backend.prepare()).await;
+        }
+    }
+
+    /// Waits until the interval asks for a checkpoint, and answers its id. The state has begun to
+    /// write out what is in memory; the caller now calls [`Participant::checkpoint`]. Until it does,
+    /// this answers at once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`], [`ErrorKind::Closed`] and other ends of the participant.
+    pub async fn triggered(&self) -> Result<CheckpointId> {
+        let mut wanted = self.driver().wanted();
+        let mut standing = self.driver().standing();
+        loop {
+            self.driver().check()?;
+            if let Some(checkpoint) = *wanted.borrow_and_update() {
+                return Ok(checkpoint);
+            }
+            // The senders live as long as the driver, which this holds.
+            tokio::select! {
+                _ = wanted.changed() => {}
+                _ = standing.changed() => {}
+            }
+        }
+    }
+
+    /// The bytes that were attached to the newest completed checkpoint; `None` if there is none.
+    ///
+    /// What a source needs to give again after a crash begins here, so a log may be trimmed, and a
+    /// source acknowledged, up to this point. It never goes back, unless a later holder is told to
+    /// restore an older checkpoint.
+    #[must_use]
+    pub fn restorable_position(&self) -> Option<Vec<u8>> {
+        let restorable = self.driver().restorable();
+        let restorable = restorable.borrow();
+        restorable
+            .as_ref()
+            .map(|restorable| restorable.user_bytes.clone())
+    }
+
+    /// The newest completed checkpoint; `None` if there is none.
+    #[must_use]
+    pub fn newest_completed(&self) -> Option<CheckpointId> {
+        let restorable = self.driver().restorable();
+        let restorable = restorable.borrow();
+        restorable.as_ref().map(|restorable| restorable.checkpoint)
+    }
+
+    /// The checkpoints that can be restored, the newest last.
+    #[must_use]
+    pub fn retained(&self) -> Vec<CheckpointId> {
+        let retained = self
+            .driver()
+            .with_manifest(|manifest| manifest.retained().collect());
+        retained.unwrap_or_default()
+    }
+
+    /// Listens to what happens from now on.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events::new(self.driver().events())
+    }
+
+    /// The final error, if the participant has come to its end: after
+    /// [`ErrorKind::Fenced`] the caller must stop writing.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check(&self) -> Result<()> {
+        self.driver().check()
+    }
+
+    /// Waits for the participant's end: fenced, failed or closed.
+    pub async fn ended(&self) -> Error {
+        let mut standing = self.driver().standing();
+        let ended = standing
+            .wait_for(|standing| matches!(standing, Standing::Ended(_)))
+            .await;
+        match ended.as_deref() {
+            Ok(Standing::Ended(error)) => error.clone(),
+            Ok(Standing::Claiming | Standing::Leading | Standing::SubtaskClosed) | Err(_) => {
+                super::end::abandoned()
+            }
+        }
+    }
+
+    /// What the participant waits for, in words; `None` when it is at rest.
+    #[must_use]
+    pub fn pending_reason(&self) -> Option<String> {
+        self.driver().pending_reason()
+    }
+
+    /// Waits until a sweep of the participant's directory that began after this call has ended and
+    /// nothing is left to delete. Sweeps rest for
+    /// [`Limits::sweep_round_pause`](crate::protocol::limits::Limits::sweep_round_pause).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`], [`ErrorKind::Closed`] and other ends of the participant.
+    pub async fn cleaned(&self) -> Result<()> {
+        self.driver().cleaned().await
+    }
+
+    /// Shuts down in good order: checkpoints that are not committing yet are given up, what they
+    /// stored is deleted, and the store is told that the participant has no holder. Close the state
+    /// itself after this. Await what is to complete before.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`] if another holder was quicker; [`ErrorKind::Deadline`] after
+    /// [`Config::close_deadline`](crate::Config::close_deadline). Nothing wrong is left either way:
+    /// the next claim cleans up.
+    pub async fn close(&self) -> Result<()> {
+        self.driver().close().await
+    }
+}
+
+impl fmt::Debug for Participant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Participant")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A checkpoint whose cut is taken. Dropping the handle gives up nothing but the news.
+#[must_use = "await its completion, or ask `restorable_position` later"]
+pub struct Checkpoint {
+    driver: Arc<Driver>,
+    fate: watch::Receiver<Fate>,
+}
+
+impl Checkpoint {
+    /// Waits until the checkpoint is complete and durable, or until it is known that it never will
+    /// be. May be asked again, and from several tasks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Deadline`] if it took longer than its timeout; [`ErrorKind::Aborted`],
+    /// [`ErrorKind::Cancelled`], [`ErrorKind::Fenced`], [`ErrorKind::InDoubt`],
+    /// [`ErrorKind::Closed`]; otherwise what the store or the state said.
+    pub async fn completed(&self) -> Result<CheckpointReport> {
+        let mut fate = self.fate.clone();
+        let known = fate.wait_for(Option::is_some).await;
+        match known.as_deref() {
+            Ok(Some(fate)) => fate.clone(),
+            Ok(None) | Err(_) => Err(self.driver.about(super::end::abandoned())),
+        }
+    }
+
+    /// [`Checkpoint::completed`] for a plain thread.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// When called in an asynchronous task.
+    pub fn wait(&self) -> Result<CheckpointReport> {
+        self.driver.around.runtime.block_on(self.completed())
+    }
+
+    /// Gives the checkpoint up, unless it is committing already. What it has stored is taken over
+    /// by the next one.
+    pub fn cancel(&self) {
+        self.driver.cancel(&self.fate);
+    }
+}
+
+impl fmt::Debug for Checkpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoint")
+            .field("participant", &self.driver.participant)
+            .field("fate", &*self.fate.borrow())
+            .finish()
+    }
+}

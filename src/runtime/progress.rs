@@ -1,0 +1,154 @@
+//! What a participant reports while it works: events, and the account of each checkpoint.
+
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use crate::error::Error;
+use crate::protocol::id::CheckpointId;
+
+/// Events that wait for a slow listener; older ones are dropped for it.
+pub(super) const EVENTS_MAX: usize = 1024;
+
+/// Something that happened at a participant. Losing events loses nothing else.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ParticipantEvent {
+    /// A checkpoint has begun; its cut is still to be taken.
+    Triggered {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Whether the interval asked for it.
+        periodic: bool,
+    },
+    /// A checkpoint's cut was taken.
+    Cut {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// How long the cut took: the caller's writers were held for so long.
+        held: Duration,
+    },
+    /// A file was stored.
+    Uploaded {
+        /// The checkpoint that it was stored for.
+        checkpoint: CheckpointId,
+        /// Its length.
+        size_bytes: u64,
+    },
+    /// A checkpoint is complete and durable.
+    Completed(CheckpointReport),
+    /// A checkpoint ended without completing; the error says why.
+    Aborted {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+        /// Why.
+        error: Error,
+    },
+    /// A checkpoint was dropped because newer ones completed.
+    Subsumed {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
+    /// A condemned file was deleted.
+    Deleted {
+        /// Its name in the store.
+        file: String,
+    },
+    /// It is not known whether a commit was done; it is repeated until it is known.
+    InDoubt {
+        /// The checkpoints that it completes.
+        checkpoints: Vec<CheckpointId>,
+        /// What the store said last.
+        error: Error,
+    },
+    /// More consecutive checkpoints failed than the configuration tolerates.
+    TooManyFailures {
+        /// How many.
+        failures: u32,
+        /// The reason of the first.
+        error: Error,
+    },
+    /// The store can't be read now; it is tried again.
+    StoreTrouble {
+        /// What went wrong.
+        error: Error,
+    },
+    /// Something that is stored was damaged and could be done without.
+    Warned {
+        /// What, in words.
+        warning: String,
+    },
+    /// Objects that this library did not write lie in the participant's directory; they stay.
+    Unparsable {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// The participant has come to its end: fenced, failed or closed.
+    Ended {
+        /// Which of them.
+        error: Error,
+    },
+}
+
+/// The account of a completed checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CheckpointReport {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Whether the interval asked for it.
+    pub periodic: bool,
+    /// From the trigger to the commit.
+    pub duration: Duration,
+    /// How long the cut took: the caller's writers were held for so long.
+    pub held: Duration,
+    /// The length of all its files.
+    pub state_bytes: u64,
+    /// Its files.
+    pub files: usize,
+    /// Files that were stored for it.
+    pub uploaded_files: usize,
+    /// The length of the files that were stored for it.
+    pub uploaded_bytes: u64,
+    /// Files that were stored before and are referred to again.
+    pub reused_files: usize,
+}
+
+/// A listener to a participant's events.
+#[derive(Debug)]
+pub struct Events {
+    receiver: broadcast::Receiver<ParticipantEvent>,
+}
+
+impl Events {
+    pub(super) fn new(receiver: broadcast::Receiver<ParticipantEvent>) -> Self {
+        Self { receiver }
+    }
+
+    /// The next event; `None` once the participant is gone. A listener that falls far behind
+    /// misses the oldest ones.
+    pub async fn next(&mut self) -> Option<ParticipantEvent> {
+        loop {
+            match self.receiver.recv().await {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                    tracing::debug!(missed, "a listener fell behind");
+                }
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// The next event that is there already.
+    pub fn try_next(&mut self) -> Option<ParticipantEvent> {
+        loop {
+            match self.receiver.try_recv() {
+                Ok(event) => return Some(event),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => {}
+                Err(
+                    broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed,
+                ) => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! Makes a local directory equal to a checkpoint.
+//!
+//! ```text
+//! plan ──> keep what a mark speaks for ──> remove the rest ──> fetch what is missing, in parallel
+//!      ──> everything synced ──> the pack, its last file last
+//! ```
+//!
+//! What was fetched is marked at once, so that a restore that was broken off goes on where it was.
+//! After a failure every transfer is awaited before anything else happens to the directory.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::calls::{at_once, patiently};
+use super::core::SUBTASK;
+use super::driver::Surroundings;
+use super::effects::TRANSFER_BUFFER_BYTES;
+use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
+use crate::protocol::file::FileDescription;
+use crate::protocol::id::{CheckpointId, LocalName, RootId};
+use crate::protocol::restore::{FileMark, PresentFile, RestorePlan};
+use crate::state::pack::Pack;
+use crate::state::{DirectoryError, StateDirectory};
+use crate::storage::{Body, Digester, Key, Progress};
+
+/// What a restore takes, and how far it trusts what is there.
+///
+/// ```
+/// use std::time::Duration;
+/// use stillpoint::RestoreOptions;
+///
+/// let options = RestoreOptions::new().fallback(1).verify_kept_files().deadline(Duration::from_secs(600));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct RestoreOptions {
+    pub(super) from: From,
+    pub(super) verify_kept: bool,
+    pub(super) deadline: Option<Duration>,
+    pub(super) progress: RestoreProgress,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum From {
+    #[default]
+    Newest,
+    Fallback(usize),
+    Checkpoint(CheckpointId),
+}
+
+impl RestoreOptions {
+    /// The newest checkpoint; local files that are known to be right are kept.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the `n`-th older retained checkpoint of the line; 0 is the newest.
+    pub fn fallback(mut self, n: usize) -> Self {
+        self.from = From::Fallback(n);
+        self
+    }
+
+    /// Takes this retained checkpoint.
+    pub fn checkpoint(mut self, checkpoint: CheckpointId) -> Self {
+        self.from = From::Checkpoint(checkpoint);
+        self
+    }
+
+    /// Reads in full, and checks, the local files that are kept.
+    pub fn verify_kept_files(mut self) -> Self {
+        self.verify_kept = true;
+        self
+    }
+
+    /// Gives up after this time; what was fetched by then stays for the next try.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Reports how far the restore has come.
+    pub fn progress(mut self, progress: RestoreProgress) -> Self {
+        self.progress = progress;
+        self
+    }
+}
+
+/// How far a restore has come. Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub struct RestoreProgress {
+    total_bytes: Arc<AtomicU64>,
+    /// One for each try of a file.
+    moved: Arc<Mutex<Vec<Progress>>>,
+}
+
+impl RestoreProgress {
+    /// The bytes to be fetched; 0 until that is known.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The bytes fetched so far, over all tries.
+    #[must_use]
+    pub fn fetched_bytes(&self) -> u64 {
+        self.moved.lock().iter().map(Progress::bytes).sum()
+    }
+
+    pub(super) fn expect(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn one_more(&self) -> Progress {
+        let progress = Progress::default();
+        self.moved.lock().push(progress.clone());
+        progress
+    }
+}
+
+/// What a restore did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct RestoreReport {
+    /// Files that were there already.
+    pub kept_files: usize,
+    /// Files that were fetched, the pack included.
+    pub fetched_files: usize,
+    /// The length of the files that were fetched.
+    pub fetched_bytes: u64,
+}
+
+/// A checkpoint's files, and the root that they are in.
+pub(super) struct Wanted {
+    pub(super) root: RootId,
+    pub(super) checkpoint: CheckpointId,
+    pub(super) files: Vec<FileDescription>,
+}
+
+/// Takes a directory for a restore.
+pub(super) async fn take(path: std::path::PathBuf) -> Result<Arc<StateDirectory>> {
+    let taken = blocking(move || Ok(StateDirectory::take(&path))).await?;
+    taken.map(Arc::new).map_err(|error| {
+        let kind = match &error {
+            DirectoryError::Foreign { .. } | DirectoryError::NotADirectory { .. } => {
+                ErrorKind::Invalid
+            }
+            DirectoryError::InUse { .. } => ErrorKind::Busy,
+            DirectoryError::Failed(failure) => failure.kind.into(),
+        };
+        Error::new(kind, error.to_string()).with_source(error)
+    })
+}
+
+/// Makes the directory hold no state at all: what a first start begins with.
+pub(super) async fn empty(directory: Arc<StateDirectory>) -> Result<()> {
+    blocking(move || directory.clear()).await
+}
+
+/// Makes the directory equal to the checkpoint.
+pub(super) async fn fill(
+    around: &Surroundings,
+    directory: &Arc<StateDirectory>,
+    wanted: &Wanted,
+    options: &RestoreOptions,
+) -> Result<RestoreReport> {
+    let filling = fill_now(around, directory, wanted, options);
+    let filled = match options.deadline {
+        None => filling.await,
+        Some(deadline) => tokio::time::timeout(deadline, filling)
+            .await
+            .unwrap_or_else(|_| {
+                let cause = format!("not restored within {} ms", deadline.as_millis());
+                Err(Error::new(ErrorKind::Deadline, cause))
+            }),
+    };
+    filled.map_err(|error| {
+        error
+            .with_phase(Phase::Restore)
+            .with_checkpoint(wanted.checkpoint)
+    })
+}
+
+async fn fill_now(
+    around: &Surroundings,
+    directory: &Arc<StateDirectory>,
+    wanted: &Wanted,
+    options: &RestoreOptions,
+) -> Result<RestoreReport> {
+    let mut present = present(directory, wanted.root).await?;
+    if options.verify_kept {
+        distrust(directory, &mut present).await;
+    }
+    let plan = RestorePlan::new(wanted.checkpoint, SUBTASK, &wanted.files, &present)
+        .map_err(|damage| Error::new(ErrorKind::Corrupt, damage.to_string()).with_source(damage))?;
+    let report = RestoreReport {
+        kept_files: plan.keep.len(),
+        fetched_files: plan.fetch.len() + usize::from(plan.pack.is_some()),
+        fetched_bytes: plan.fetch_bytes(),
+    };
+    options.progress.expect(plan.fetch_bytes());
+    let local = |file: &FileDescription| file.local.clone();
+    let locals: Vec<_> = plan.keep.iter().chain(&plan.fetch).map(local).collect();
+    let kept: BTreeSet<_> = plan.keep.iter().map(local).collect();
+    {
+        let (directory, locals) = (Arc::clone(directory), locals.clone());
+        blocking(move || directory.begin(&kept, locals.iter())).await?;
+    }
+    fetch_all(
+        around,
+        directory,
+        wanted.root,
+        plan.fetch,
+        &options.progress,
+    )
+    .await?;
+    let pack = match &plan.pack {
+        Some(pack) => fetch_pack(around, pack, &options.progress).await?,
+        None => Pack::new(),
+    };
+    let directory = Arc::clone(directory);
+    blocking(move || directory.finish(&pack, &locals)).await?;
+    Ok(report)
+}
+
+/// The local files that marks speak for. What else is there, the directory removes by itself.
+async fn present(directory: &Arc<StateDirectory>, root: RootId) -> Result<Vec<PresentFile>> {
+    let directory = Arc::clone(directory);
+    let marked = blocking(move || Ok(directory.marked())).await?;
+    let of_root = marked.into_iter().filter(|file| file.root == root);
+    Ok(of_root
+        .map(|file| PresentFile {
+            local: file.local,
+            mark: Some(FileMark {
+                name: file.name,
+                digest: file.digest,
+            }),
+        })
+        .collect())
+}
+
+/// Reads the files in full: a mark that does not say what is there is none.
+async fn distrust(directory: &StateDirectory, present: &mut [PresentFile]) {
+    for file in present {
+        if let Some(mark) = file.mark
+            && local_digest(directory, &file.local, mark.digest.size_bytes).await != Ok(mark.digest)
+        {
+            tracing::warn!(file = %file.local, "a local file is not what it was: it is fetched again");
+            file.mark = None;
+        }
+    }
+}
+
+async fn local_digest(
+    directory: &StateDirectory,
+    local: &LocalName,
+    size_bytes: u64,
+) -> std::result::Result<Digest, Failure> {
+    let body = Body::File {
+        path: directory.path().join(local.as_str()),
+        size_bytes,
+    };
+    let mut reader = match body.into_reader().await {
+        Answer::Done(reader) => reader,
+        Answer::Refused => return Err(Failure::new(FailureKind::Other, "refused")),
+        Answer::Failed(failure) | Answer::Unknown(failure) => return Err(failure),
+    };
+    let mut digester = Digester::new();
+    while let Some(chunk) = reader.next().await? {
+        digester.update(&chunk);
+    }
+    Ok(digester.digest())
+}
+
+/// Fetches files in parallel, as many at once as the repository's permits allow.
+async fn fetch_all(
+    around: &Surroundings,
+    directory: &Arc<StateDirectory>,
+    root: RootId,
+    files: Vec<FileDescription>,
+    progress: &RestoreProgress,
+) -> Result<()> {
+    let giving_up = watch::Sender::new(false);
+    let mut fetches = JoinSet::new();
+    let mut waiting = files.into_iter();
+    let mut first = Ok(());
+    loop {
+        // No more tasks than can have a permit.
+        while first.is_ok() && fetches.len() < around.config.transfers_max {
+            let Some(file) = waiting.next() else { break };
+            let (around, directory) = (around.clone(), Arc::clone(directory));
+            let (progress, giving_up) = (progress.clone(), giving_up.subscribe());
+            fetches.spawn(async move {
+                fetch(&around, &directory, root, &file, &progress, &giving_up)
+                    .await
+                    .map_err(|error| error.with_file(file.name))
+            });
+        }
+        let Some(joined) = fetches.join_next().await else {
+            return first;
+        };
+        let result = joined.unwrap_or_else(|error| {
+            Err(Error::new(
+                ErrorKind::Internal,
+                format!("a fetch failed: {error}"),
+            ))
+        });
+        if first.is_ok() && result.is_err() {
+            // The others end what they are at, and begin nothing more.
+            giving_up.send_replace(true);
+            first = result;
+        }
+    }
+}
+
+async fn fetch(
+    around: &Surroundings,
+    directory: &Arc<StateDirectory>,
+    root: RootId,
+    file: &FileDescription,
+    progress: &RestoreProgress,
+    giving_up: &watch::Receiver<bool>,
+) -> Result<()> {
+    let target = directory.path().join(file.local.as_str());
+    let key = Key::from(file.name);
+    let deadline = around.config.progress_deadline;
+    let mut tries = 0;
+    loop {
+        if *giving_up.borrow() {
+            return Ok(());
+        }
+        let permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
+        around.budget.admit().await;
+        let moved = progress.one_more();
+        let call = around.store.fetch(&key, &target, file.digest, &moved);
+        let answer = patiently(call, &moved, deadline).await;
+        drop(permit);
+        let failure = match answer {
+            Answer::Done(()) => break,
+            // An earlier try that was given up has come to its end after all.
+            Answer::Refused
+                if local_digest(directory, &file.local, file.digest.size_bytes).await
+                    == Ok(file.digest) =>
+            {
+                break;
+            }
+            Answer::Refused => {
+                let (directory, local) = (Arc::clone(directory), file.local.clone());
+                blocking(move || directory.remove(&local)).await?;
+                Failure::new(
+                    FailureKind::Corrupt,
+                    "a file of that name came up meanwhile",
+                )
+            }
+            Answer::Failed(failure) | Answer::Unknown(failure) => failure,
+        };
+        tries += 1;
+        again(around, failure, tries).await?;
+    }
+    let (directory, file) = (Arc::clone(directory), file.clone());
+    let marked = blocking(move || directory.mark(root, &file, &target)).await;
+    if let Err(error) = marked {
+        tracing::debug!(%error, "a fetched file was not marked");
+    }
+    Ok(())
+}
+
+async fn fetch_pack(
+    around: &Surroundings,
+    pack: &FileDescription,
+    progress: &RestoreProgress,
+) -> Result<Pack> {
+    let key = Key::from(pack.name);
+    let size_bytes = pack.digest.size_bytes;
+    let buffer = usize::try_from(size_bytes).unwrap_or(usize::MAX);
+    let _permit = around.budget.transfer(buffer).await;
+    let mut tries = 0;
+    loop {
+        around.budget.admit().await;
+        let get = around.store.get(&key, size_bytes);
+        let failure = match at_once(get, around.config.progress_deadline).await {
+            Answer::Done(bytes) if Digester::of(&bytes) == pack.digest => {
+                progress.one_more().add(size_bytes);
+                return Pack::decode(&bytes)
+                    .map_err(|error| Error::from(Failure::from(error)).with_file(pack.name));
+            }
+            Answer::Done(bytes) => {
+                let found = Digester::of(&bytes);
+                let cause = format!(
+                    "{} bytes with checksum {}, recorded are {size_bytes} with {}",
+                    found.size_bytes, found.checksum, pack.digest.checksum
+                );
+                Failure::new(FailureKind::Corrupt, cause)
+            }
+            Answer::Refused => Failure::new(FailureKind::Other, "refused"),
+            // Longer than recorded.
+            Answer::Failed(failure) if failure.kind == FailureKind::TooLarge => {
+                Failure::new(FailureKind::Corrupt, failure.cause)
+            }
+            Answer::Failed(failure) | Answer::Unknown(failure) => failure,
+        };
+        tries += 1;
+        again(around, failure, tries)
+            .await
+            .map_err(|error| error.with_file(pack.name))?;
+    }
+}
+
+/// Waits before the next try, or gives up. What looks damaged is tried again as well: it may have
+/// been damaged on its way.
+pub(super) async fn again(around: &Surroundings, failure: Failure, tries: u32) -> Result<()> {
+    let retried = failure.kind.is_retryable() || failure.kind == FailureKind::Corrupt;
+    if !retried || tries >= around.config.restore_tries_max {
+        return Err(failure.into());
+    }
+    tracing::debug!(%failure, tries, "trying again");
+    around.budget.failed();
+    tokio::time::sleep(around.config.checkpoints.limits.retry_delay_after(tries)).await;
+    Ok(())
+}
+
+/// Runs something that blocks, off the runtime's threads.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::result::Result<T, Failure> + Send + 'static,
+) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(Error::from),
+        Err(error) => Err(Error::new(ErrorKind::Internal, error.to_string())),
+    }
+}
+
+/// A checkpoint's object was not found. Whether that is damage is told by reading the manifest
+/// again.
+pub(super) fn is_missing(error: &Error) -> bool {
+    error.kind() == ErrorKind::NotFound && error.file().is_some()
+}

@@ -1,0 +1,592 @@
+//! The directory of a subtask's state, as a restore fills it.
+//!
+//! ```text
+//! <directory>/
+//!     .stillpoint/LOCK      held while a restore fills it and while its state is open; freed by
+//!     |                     the kernel at death
+//!     .stillpoint/OURS      says that the directory is ours, all of it
+//!     .stillpoint/CLEAN     there if, and only if, the directory is exactly one checkpoint
+//!     .stillpoint/marks     which stored file each local one is
+//!     000012.sst ...        the state
+//! ```
+//!
+//! A directory is taken if it is absent, empty, or ours and not in use. Anything else is refused
+//! and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock.
+//!
+//! Invariants: nothing is removed before the lock is held and `OURS` was found or written into an
+//! empty directory; symbolic links are never followed; `CLEAN` is gone, durably, before anything
+//! else changes; a directory that is being filled can't be taken for a database, since `CURRENT`
+//! goes first and comes last.
+//!
+//! What it does not do: fetch anything, or know any state backend. Everything here blocks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+use super::failure::failed;
+use super::marks_of_files::{self as marks, Mark};
+use super::pack::Pack;
+use crate::protocol::answer::{Digest, Failure};
+use crate::protocol::file::FileDescription;
+use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
+
+/// The folder in a state's directory that is this library's own. Whatever else the library keeps
+/// in the directory lies below it.
+pub const OWN_FOLDER: &str = ".stillpoint";
+const LOCK: &str = "LOCK";
+const OURS: &str = "OURS";
+const CLEAN: &str = "CLEAN";
+const MARKS: &str = "marks";
+const MARKS_UNFINISHED: &str = "marks.unfinished";
+/// Made by `mkfs` at the top of a file system, and nobody's.
+const LOST_AND_FOUND: &str = "lost+found";
+/// What makes RocksDB take a directory for a database.
+const DATABASE: &str = "CURRENT";
+
+const OURS_TEXT: &[u8] =
+    b"This directory belongs to stillpoint, all of it: a restore removes what is not in the checkpoint.\n";
+
+/// Why a directory can't be filled. Nothing in it was touched.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// It holds something and is not marked as ours.
+    #[error("{} is neither empty nor marked as ours: it holds {found:?}", path.display())]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Something that it holds.
+        found: String,
+    },
+    /// Its state is open, or another restore fills it.
+    #[error("{} is in use", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It, or its way, is something else than a directory.
+    #[error("{} is not a directory", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Trouble with the file system.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+/// A state's directory, locked.
+#[derive(Debug)]
+pub struct StateDirectory {
+    path: PathBuf,
+    was_empty: bool,
+    was_made: bool,
+    /// Open for as long as the directory is in use: closing it frees the lock.
+    _lock: File,
+    appending: Mutex<()>,
+}
+
+/// A local file that a mark speaks for: it need not be fetched if it is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MarkedFile {
+    /// Where it lies.
+    pub local: LocalName,
+    /// The root it came from.
+    pub root: RootId,
+    /// The stored file that it is.
+    pub name: FileName,
+    /// Size and checksum of that.
+    pub digest: Digest,
+}
+
+impl StateDirectory {
+    /// Takes a directory that is absent, empty, or ours and not in use.
+    ///
+    /// # Errors
+    /// See [`DirectoryError`].
+    pub fn take(path: &Path) -> Result<Self, DirectoryError> {
+        let made = make(path)?;
+        let found = contents(path)?;
+        let own = path.join(OWN_FOLDER);
+        let foreign = found.iter().find(|name| *name != OWN_FOLDER);
+        let ours = is_file(&own.join(OURS))?;
+        if let (Some(found), false) = (foreign, ours) {
+            let (path, found) = (path.to_owned(), found.clone());
+            return Err(DirectoryError::Foreign { path, found });
+        }
+        match fs::create_dir(&own) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(failed(&error, format_args!("making {}", own.display())).into());
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let lock = lock(path, &own)?;
+        let directory = Self {
+            path: path.to_owned(),
+            was_empty: foreign.is_none(),
+            was_made: made,
+            _lock: lock,
+            appending: Mutex::new(()),
+        };
+        if !ours {
+            directory.write_durably(OURS, OURS_TEXT)?;
+            sync(path)?;
+            if made {
+                sync(path.parent().unwrap_or(path))?;
+            }
+        }
+        Ok(directory)
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it held no state when it was taken.
+    #[must_use]
+    pub fn was_empty(&self) -> bool {
+        self.was_empty
+    }
+
+    /// The checkpoint that the directory is, exactly; `None` once somebody may have written to it.
+    #[must_use]
+    pub fn clean(&self) -> Option<(RootId, CheckpointId)> {
+        let bytes = fs::read(self.own(CLEAN)).ok()?;
+        let (root, checkpoint) = postcard::from_bytes(&bytes).ok()?;
+        Some((RootId(root), CheckpointId(checkpoint)))
+    }
+
+    /// The files that marks speak for.
+    #[must_use]
+    pub fn marked(&self) -> Vec<MarkedFile> {
+        self.living_marks()
+            .into_values()
+            .map(|mark| MarkedFile {
+                local: mark.local,
+                root: mark.root,
+                name: mark.name,
+                digest: mark.digest,
+            })
+            .collect()
+    }
+
+    fn living_marks(&self) -> BTreeMap<LocalName, Mark> {
+        let mut marks = marks::read(&self.own(MARKS));
+        marks.retain(|local, mark| {
+            fs::symlink_metadata(self.path.join(local.as_str()))
+                .is_ok_and(|found| mark.speaks_for(&found))
+        });
+        marks
+    }
+
+    /// Begins to change the directory: it is not clean any more, and of its state these files
+    /// stay, nothing else. The folders of `wanted` are made.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn begin<'a>(
+        &self,
+        keep: &BTreeSet<LocalName>,
+        wanted: impl Iterator<Item = &'a LocalName>,
+    ) -> Result<(), Failure> {
+        self.begin_writing()?;
+        remove(&self.path.join(DATABASE))?;
+        self.remove_all_but(&self.path, "", keep)?;
+        let mut marks = self.living_marks();
+        marks.retain(|local, _| keep.contains(local));
+        marks::replace(
+            &self.own(MARKS),
+            &self.own(MARKS_UNFINISHED),
+            marks.values(),
+        )
+        .map_err(|error| {
+            failed(
+                &error,
+                format_args!("writing {}", self.own(MARKS).display()),
+            )
+        })?;
+        for local in wanted {
+            if let Some((folder, _)) = local.as_str().rsplit_once('/') {
+                let folder = self.path.join(folder);
+                fs::create_dir_all(&folder)
+                    .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The state is about to be written to: the directory is not clean any more, durably.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn begin_writing(&self) -> Result<(), Failure> {
+        if remove(&self.own(CLEAN))? {
+            sync(&self.path.join(OWN_FOLDER))?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the file `at` is this stored file. `at` is the state's own file or a hard link
+    /// of it.
+    ///
+    /// # Errors
+    /// Trouble with the file system. The file is then fetched again by a later restore.
+    pub fn mark(&self, root: RootId, file: &FileDescription, at: &Path) -> Result<(), Failure> {
+        let doing = format_args!("marking {}", at.display()).to_string();
+        let found = fs::symlink_metadata(at).map_err(|error| failed(&error, &doing))?;
+        let mark = Mark::new(root, file, &found);
+        if !mark.speaks_for(&found) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.appending.lock();
+        marks::append(&self.own(MARKS), &mark).map_err(|error| failed(&error, &doing))
+    }
+
+    /// Puts everything that is not a state file in place, the last of it once all else is on disk.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn finish(&self, pack: &Pack, files: &[LocalName]) -> Result<(), Failure> {
+        let folders: BTreeSet<_> = files
+            .iter()
+            .filter_map(|local| Some(local.as_str().rsplit_once('/')?.0))
+            .collect();
+        for folder in folders {
+            sync(&self.path.join(folder))?;
+        }
+        sync(&self.path)?;
+        pack.unpack(&self.path)
+    }
+
+    /// Notes that the directory is exactly this checkpoint, until somebody writes to it.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn set_clean(&self, root: RootId, checkpoint: CheckpointId) -> Result<(), Failure> {
+        let bytes = postcard::to_allocvec(&(root.0, checkpoint.0))
+            .map_err(|error| failed(&io::Error::other(error), "noting a clean directory"))?;
+        self.write_durably(CLEAN, &bytes)
+    }
+
+    /// Removes one file of the state, if it is there.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn remove(&self, local: &LocalName) -> Result<(), Failure> {
+        remove(&self.path.join(local.as_str())).map(drop)
+    }
+
+    /// Whether `path` leads to this directory.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        let same = |one: &Path, other: &Path| {
+            let (one, other) = (fs::metadata(one).ok()?, fs::metadata(other).ok()?);
+            Some(one.dev() == other.dev() && one.ino() == other.ino())
+        };
+        same(&self.path, path).unwrap_or(false)
+    }
+
+    /// Removes all state from the directory, marks included.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn clear(&self) -> Result<(), Failure> {
+        self.begin(&BTreeSet::new(), std::iter::empty())
+    }
+
+    /// Gives a restore up: all state is removed, and the directory too if it was made for this.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn discard(self) -> Result<(), Failure> {
+        self.clear()?;
+        if self.was_empty {
+            remove(&self.path.join(OWN_FOLDER))?;
+        }
+        if self.was_made {
+            fs::remove_dir(&self.path).map_err(|error| {
+                failed(&error, format_args!("removing {}", self.path.display()))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn own(&self, name: &str) -> PathBuf {
+        self.path.join(OWN_FOLDER).join(name)
+    }
+
+    fn write_durably(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let path = self.own(name);
+        let unfinished = self.own(&format!("{name}.unfinished"));
+        File::create(&unfinished)
+            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&unfinished, &path))
+            .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
+        sync(&self.path.join(OWN_FOLDER))
+    }
+
+    fn remove_all_but(
+        &self,
+        folder: &Path,
+        prefix: &str,
+        keep: &BTreeSet<LocalName>,
+    ) -> Result<(), Failure> {
+        for name in contents(folder)? {
+            if prefix.is_empty() && name == OWN_FOLDER {
+                continue;
+            }
+            let path = folder.join(&name);
+            let relative = format!("{prefix}{name}");
+            let below = format!("{relative}/");
+            let holds_kept = keep.iter().any(|kept| kept.as_str().starts_with(&below));
+            if holds_kept && is_directory(&path)? {
+                self.remove_all_but(&path, &below, keep)?;
+            } else if !LocalName::new(&relative).is_ok_and(|local| keep.contains(&local)) {
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the directory and those above it. Whether it had to.
+fn make(path: &Path) -> Result<bool, DirectoryError> {
+    let not_a_directory = || DirectoryError::NotADirectory {
+        path: path.to_owned(),
+    };
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(false),
+        Ok(_) => return Err(not_a_directory()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(not_a_directory()),
+        Err(error) => return Err(failed(&error, format_args!("reading {}", path.display())).into()),
+    }
+    match fs::create_dir_all(path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
+        Err(error) => Err(failed(&error, format_args!("making {}", path.display())).into()),
+    }
+}
+
+/// The names in a directory, in order.
+fn contents(path: &Path) -> Result<Vec<String>, Failure> {
+    let doing = format_args!("reading {}", path.display()).to_string();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(path).map_err(|error| failed(&error, &doing))? {
+        let entry = entry.map_err(|error| failed(&error, &doing))?;
+        let name = entry.file_name().into_string().map_err(|name| {
+            let cause = io::Error::new(ErrorKind::InvalidData, format!("{name:?} is not UTF-8"));
+            failed(&cause, &doing)
+        })?;
+        if name != LOST_AND_FOUND {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
+    let lock_path = own.join(LOCK);
+    let doing = format_args!("locking {}", lock_path.display()).to_string();
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(|error| failed(&error, &doing))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse {
+            path: path.to_owned(),
+        }),
+        Err(TryLockError::Error(error)) => Err(failed(&error, &doing).into()),
+    }
+}
+
+/// Removes a file, a link or a folder with all that is in it. Whether there was one.
+fn remove(path: &Path) -> Result<bool, Failure> {
+    let removed = fs::symlink_metadata(path).and_then(|found| {
+        if found.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        }
+    });
+    match removed {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed(&error, format_args!("removing {}", path.display()))),
+    }
+}
+
+fn is_file(path: &Path) -> Result<bool, Failure> {
+    found(path).map(|found| found.is_some_and(|found| found.is_file()))
+}
+
+fn is_directory(path: &Path) -> Result<bool, Failure> {
+    found(path).map(|found| found.is_some_and(|found| found.is_dir()))
+}
+
+fn found(path: &Path) -> Result<Option<fs::Metadata>, Failure> {
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(failed(&error, format_args!("reading {}", path.display()))),
+    }
+}
+
+fn sync(path: &Path) -> Result<(), Failure> {
+    File::open(path)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use super::*;
+    use crate::protocol::answer::Checksum;
+    use crate::protocol::file::FileKind;
+    use crate::protocol::id::AttemptId;
+
+    fn local(text: &str) -> LocalName {
+        LocalName::new(text).unwrap()
+    }
+
+    fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
+        FileDescription {
+            name: FileName {
+                attempt: AttemptId(1),
+                number,
+            },
+            local: local(text),
+            kind: FileKind::State,
+            digest: Digest {
+                size_bytes,
+                checksum: Checksum(number),
+            },
+        }
+    }
+
+    #[test]
+    fn an_absent_and_an_empty_directory_are_taken() {
+        let base = tempfile::tempdir().unwrap();
+        let absent = base.path().join("made/when absent/Käse");
+        assert!(StateDirectory::take(&absent).unwrap().was_empty());
+        fs::create_dir(base.path().join("volume")).unwrap();
+        fs::create_dir(base.path().join("volume").join(LOST_AND_FOUND)).unwrap();
+        let volume = StateDirectory::take(&base.path().join("volume")).unwrap();
+        assert!(volume.was_empty());
+        volume.clear().unwrap();
+        assert!(base.path().join("volume").join(LOST_AND_FOUND).exists());
+    }
+
+    #[test]
+    fn a_foreign_directory_is_refused_and_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        fs::write(base.path().join("letters"), b"dear").unwrap();
+        let error = StateDirectory::take(base.path()).unwrap_err();
+        assert!(matches!(&error, DirectoryError::Foreign { found, .. } if found == "letters"));
+        assert_eq!(contents(base.path()).unwrap(), ["letters"]);
+        let file = base.path().join("letters");
+        for path in [file.clone(), file.join("below")] {
+            let error = StateDirectory::take(&path).unwrap_err();
+            assert!(
+                matches!(error, DirectoryError::NotADirectory { .. }),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_user_at_a_time() {
+        let base = tempfile::tempdir().unwrap();
+        let one = StateDirectory::take(base.path()).unwrap();
+        let error = StateDirectory::take(base.path()).unwrap_err();
+        assert!(matches!(error, DirectoryError::InUse { .. }), "{error}");
+        drop(one);
+        StateDirectory::take(base.path()).unwrap();
+    }
+
+    #[test]
+    fn only_marked_files_stay_and_only_if_they_are_wanted() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::take(base.path()).unwrap();
+        directory.clear().unwrap();
+        fs::create_dir(base.path().join("cold")).unwrap();
+        for (number, text) in [(1, "000001.sst"), (2, "cold/000002.sst"), (3, "000003.sst")] {
+            let path = base.path().join(text);
+            fs::write(&path, b"four").unwrap();
+            directory
+                .mark(RootId(9), &stored(number, text, 4), &path)
+                .unwrap();
+        }
+        fs::write(base.path().join("CURRENT"), b"").unwrap();
+        fs::write(base.path().join("000004.log"), b"").unwrap();
+        fs::create_dir_all(base.path().join("archive/deep")).unwrap();
+        std::os::unix::fs::symlink("/", base.path().join("link")).unwrap();
+        // Written after it was marked.
+        fs::write(base.path().join("000003.sst"), b"five!").unwrap();
+        let marked: Vec<_> = directory
+            .marked()
+            .into_iter()
+            .map(|file| file.local)
+            .collect();
+        assert_eq!(marked, [local("000001.sst"), local("cold/000002.sst")]);
+        let keep = BTreeSet::from([local("cold/000002.sst")]);
+        directory
+            .begin(&keep, [&local("warm/000005.sst")].into_iter())
+            .unwrap();
+        assert_eq!(contents(base.path()).unwrap(), [OWN_FOLDER, "cold", "warm"]);
+        assert_eq!(directory.marked().len(), 1);
+        drop(directory);
+        let directory = StateDirectory::take(base.path()).unwrap();
+        assert!(!directory.was_empty());
+        assert_eq!(directory.marked()[0].name.number, 2);
+    }
+
+    #[test]
+    fn a_directory_is_clean_until_it_is_written_to() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::take(base.path()).unwrap();
+        assert_eq!(directory.clean(), None);
+        let mut pack = Pack::new();
+        pack.push(local("MANIFEST-000005"), vec![1]).unwrap();
+        pack.push(local("CURRENT"), vec![2]).unwrap();
+        directory.finish(&pack, &[]).unwrap();
+        directory.set_clean(RootId(3), CheckpointId(4)).unwrap();
+        assert_eq!(directory.clean(), Some((RootId(3), CheckpointId(4))));
+        directory.begin_writing().unwrap();
+        assert_eq!(directory.clean(), None);
+        assert!(base.path().join("CURRENT").exists());
+    }
+
+    #[test]
+    fn a_lost_mark_costs_nothing_but_a_download() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::take(base.path()).unwrap();
+        let path = base.path().join("000001.sst");
+        fs::write(&path, b"four").unwrap();
+        assert!(
+            directory
+                .mark(RootId(9), &stored(1, "000001.sst", 4), &path)
+                .is_err()
+        );
+        directory
+            .begin(&BTreeSet::from([local("000001.sst")]), std::iter::empty())
+            .unwrap();
+        assert!(path.exists());
+        assert!(directory.marked().is_empty());
+    }
+}
