@@ -45,6 +45,39 @@ pub struct FileMark {
 }
 
 /// What a restore has to do. See the module.
+///
+/// ```
+/// use stillpoint::protocol::answer::{Checksum, Digest};
+/// use stillpoint::protocol::file::{FileDescription, FileKind};
+/// use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, LocalName, SubtaskId};
+/// use stillpoint::protocol::restore::{FileMark, PresentFile, RestorePlan};
+///
+/// let file = |number, local: &str, kind| FileDescription {
+///     name: FileName { attempt: AttemptId(3), number },
+///     local: LocalName::new(local).unwrap(),
+///     kind,
+///     digest: Digest { size_bytes: 10, checksum: Checksum(number) },
+/// };
+/// let files = [
+///     file(1, "000007.sst", FileKind::State),
+///     file(2, "000009.sst", FileKind::State),
+///     file(3, "pack", FileKind::Pack),
+/// ];
+/// // The directory has the first file, as a restore marked it, and a stray one.
+/// let there = [
+///     PresentFile {
+///         local: files[0].local.clone(),
+///         mark: Some(FileMark { name: files[0].name, digest: files[0].digest }),
+///     },
+///     PresentFile { local: LocalName::new("000008.sst").unwrap(), mark: None },
+/// ];
+/// let plan = RestorePlan::new(CheckpointId(5), SubtaskId::default(), &files, &there)?;
+/// assert_eq!(plan.keep, files[..1]);
+/// assert_eq!(plan.fetch, files[1..2]);
+/// assert_eq!(plan.pack.as_ref(), files.get(2));
+/// assert_eq!(plan.remove, [LocalName::new("000008.sst").unwrap()]);
+/// # Ok::<(), stillpoint::protocol::restore::DamagedFileSet>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RestorePlan {
     /// State files that are there already, by local name.

@@ -17,7 +17,7 @@ pub enum Event {
     SnapshotTaken {
         /// The checkpoint.
         checkpoint: CheckpointId,
-        /// The live state files at the cut, in order of name.
+        /// The files at the cut: all live state files, and one pack unless there is no file at all.
         files: Vec<LiveFile>,
         /// What the user attached.
         user_bytes: Vec<u8>,

@@ -90,6 +90,41 @@ enum Life {
 }
 
 /// One attempt of a subtask. See the module.
+///
+/// ```
+/// use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, RootId, SubtaskId};
+/// use stillpoint::protocol::limits::Limits;
+/// use stillpoint::protocol::message::{Message, Trigger};
+/// use stillpoint::protocol::outcome::Outcome;
+/// use stillpoint::protocol::subtask::{Action, Event, Subtask, SubtaskConfig};
+/// use stillpoint::protocol::time::Timestamp;
+///
+/// let config = SubtaskConfig {
+///     subtask: SubtaskId::default(),
+///     attempt: AttemptId(1),
+///     epoch: Epoch(1),
+///     root: RootId(7),
+///     limits: Limits::default(),
+/// };
+/// let mut subtask = Subtask::new(Timestamp(0), config, None);
+///
+/// let trigger = Message::Trigger(Trigger {
+///     epoch: Epoch(1),
+///     attempt: AttemptId(1),
+///     checkpoint: CheckpointId(1),
+///     base: None,
+///     settled: CheckpointId(0),
+/// });
+/// let outcome = subtask.handle_event(Timestamp(5), Event::Received(trigger));
+/// assert_eq!(outcome, Outcome::Accepted);
+///
+/// // The driver takes the cut and answers with `Event::SnapshotTaken`.
+/// let checkpoint = CheckpointId(1);
+/// assert_eq!(subtask.poll_action(), Some(Action::Snapshot { checkpoint }));
+/// assert_eq!(subtask.poll_action(), None);
+/// let waiting = subtask.pending_reason().unwrap();
+/// assert_eq!(waiting.to_string(), "attempt 1 waits for the cut of checkpoint 1");
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Subtask {
     config: SubtaskConfig,
