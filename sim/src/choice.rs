@@ -121,6 +121,8 @@ labels! {
     Permanent = "permanent",
     /// What a user asks a coordinator for.
     Request = "request",
+    /// What is wrong with an acknowledgement.
+    Garbled = "garbled",
 }
 
 /// A choice that was made: its label, its place among the label's choices, and the answer.

@@ -109,6 +109,15 @@ impl Request {
         }
     }
 
+    /// Whether it puts something under a fresh name.
+    #[must_use]
+    pub fn is_put(&self) -> bool {
+        matches!(
+            self,
+            Self::Upload { .. } | Self::Call(StoreCall::Put { .. })
+        )
+    }
+
     /// Whether its answer can be a conflict although nothing was stored.
     #[must_use]
     pub fn is_swap(&self) -> bool {

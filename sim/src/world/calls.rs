@@ -18,6 +18,7 @@ use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
+use crate::lsm::Content;
 use crate::oracle::facts::{Caller, Fact};
 use crate::store::{Effect, Plain, Progress, Request, Response, StepContext};
 
@@ -46,9 +47,10 @@ enum Fate {
     LostRequest,
     LostAnswer,
     Late,
-    Failed,
+    Failed(FailureKind),
     Refused,
     Hangs,
+    Torn,
 }
 
 impl World {
@@ -84,13 +86,20 @@ impl World {
                 };
                 self.let_land(operation, self.now + delay + late);
             }
-            Fate::Failed => {
-                let failed = Plain::Failed(FailureKind::Unavailable, "slow down");
+            Fate::Failed(kind) => {
+                let failed = Plain::Failed(kind, "not now");
                 self.answer_at(caller, operation.request.answered(failed), self.now + delay);
             }
             Fate::Refused => {
                 let refused = operation.request.answered(Plain::Refused);
                 self.answer_at(caller, refused, self.now + delay);
+            }
+            Fate::Torn => {
+                operation.is_silent = true;
+                let unknown = operation.request.answered(Plain::Unknown);
+                self.answer_at(caller, unknown, self.now + DEADLINE);
+                operation.request = self.torn(operation.request);
+                self.let_land(operation, self.now + delay);
             }
             Fate::Hangs => self.answer_at(
                 caller,
@@ -129,9 +138,46 @@ impl World {
         }
     }
 
+    /// What a put leaves that broke off half-way.
+    fn torn(&mut self, request: Request) -> Request {
+        use stillpoint::protocol::store::StoreCall;
+        match request {
+            Request::Call(StoreCall::Put { name, mut body }) => {
+                body.truncate(body.len() / 2);
+                Request::Call(StoreCall::Put { name, body })
+            }
+            Request::Upload { name, .. } => {
+                let content = self.contents.add(Content::Torn);
+                self.fact(Fact::Torn(content));
+                Request::Upload { name, content }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a put under this name is never answered, whatever heals.
+    fn hangs(&mut self, request: &Request, choices: &mut Choices) -> bool {
+        let Request::Upload { name, .. } = request else {
+            return false;
+        };
+        let rate = self.profile.rate(Fault::HangingNames, self.healed);
+        if choices.chance(rate, Label::StoreFate) {
+            self.struck.note(Fault::HangingNames);
+            self.hanging.insert(*name);
+        }
+        self.hanging.contains(name)
+    }
+
     fn fate(&mut self, request: &Request, choices: &mut Choices) -> Fate {
-        if self.deletes_hang && request.is_delete() {
+        if (self.deletes_hang && request.is_delete()) || self.hangs(request, choices) {
             return Fate::Hangs;
+        }
+        if self.outage.0 > self.now && !self.healed {
+            return Fate::Failed(if self.outage.1 {
+                FailureKind::Denied
+            } else {
+                FailureKind::Unavailable
+            });
         }
         let mut strikes = |fault| {
             let rate = self.profile.rate(fault, self.healed);
@@ -145,6 +191,8 @@ impl World {
             Fate::LostAnswer
         } else if strikes(Fault::LostRequests) {
             Fate::LostRequest
+        } else if request.is_put() && strikes(Fault::TornPuts) {
+            Fate::Torn
         } else if request.is_write() && strikes(Fault::LateRequests) {
             Fate::Late
         } else if request.is_swap() && strikes(Fault::SpuriousRefusals) {
@@ -153,7 +201,7 @@ impl World {
             || (matches!(request, Request::Upload { .. }) && strikes(Fault::FailedUploads))
             || (request.is_delete() && strikes(Fault::FailedDeletes))
         {
-            Fate::Failed
+            Fate::Failed(FailureKind::Unavailable)
         } else if strikes(Fault::SlowStore) {
             Fate::Slow
         } else {

@@ -28,6 +28,8 @@ pub enum Happening {
     Running(ProcessId, AttemptId),
     /// A coordinator's user looks after the job.
     Supervise(ProcessId),
+    /// A coordinator's user starts everything anew.
+    FailOver(ProcessId),
     /// A worker starts an attempt.
     Start(Box<Start>),
     /// An attempt's process is stopped.
