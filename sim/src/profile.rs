@@ -143,12 +143,14 @@ impl Profile {
 
 /// Whether a class can happen to this kind of store.
 fn is_possible(fault: Fault, store: StoreKind) -> bool {
-    match fault {
-        Fault::PowerCuts | Fault::NoSpace => store == StoreKind::Directory,
-        Fault::LateRequests | Fault::SpuriousRefusals | Fault::LaggingLists | Fault::TornPuts => {
-            store == StoreKind::Object
-        }
-        _ => true,
+    let directory_only = matches!(fault, Fault::PowerCuts | Fault::NoSpace);
+    let object_only = matches!(
+        fault,
+        Fault::LateRequests | Fault::SpuriousRefusals | Fault::LaggingLists | Fault::TornPuts
+    );
+    match store {
+        StoreKind::Object => !directory_only,
+        StoreKind::Directory => !object_only,
     }
 }
 

@@ -3,6 +3,10 @@
 //! An invariant reads [`Facts`] and keeps what it needs of the past. [`Invariant::observe`] is
 //! cheap and looks only at what the fact can have broken; [`Invariant::check`] looks at all of it
 //! and runs every 64th event and at the end.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "an invariant reads the facts that it is about and no others"
+)]
 
 mod aborted_is_not_started;
 mod acknowledgements_agree;

@@ -80,9 +80,10 @@ impl World {
                 operation.is_silent = true;
                 let unknown = operation.request.answered(Plain::Unknown);
                 self.answer_at(caller, unknown, self.now + DEADLINE);
-                let late = match fate {
-                    Fate::Late => DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate)),
-                    _ => 0,
+                let late = if matches!(fate, Fate::Late) {
+                    DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate))
+                } else {
+                    0
                 };
                 self.let_land(operation, self.now + delay + late);
             }
@@ -151,7 +152,7 @@ impl World {
                 self.fact(Fact::Torn(content));
                 Request::Upload { name, content }
             }
-            other => other,
+            Request::Call(_) | Request::Delete { .. } | Request::Fetch { .. } => request,
         }
     }
 

@@ -82,7 +82,7 @@ impl Queue {
     }
 
     /// Takes out what happens next.
-    pub fn next(&mut self) -> Option<(u64, Happening)> {
+    pub fn pop(&mut self) -> Option<(u64, Happening)> {
         self.waiting
             .pop_first()
             .map(|((at, _), happening)| (at, happening))
@@ -110,7 +110,7 @@ mod tests {
         queue.schedule(5, Happening::Kill(AttemptId(1)));
         queue.schedule(3, Happening::Kill(AttemptId(2)));
         queue.schedule(5, Happening::Kill(AttemptId(3)));
-        let order: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(
             order,
             [

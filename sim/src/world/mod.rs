@@ -171,7 +171,7 @@ impl World {
     /// # Errors
     /// The broken promise.
     pub fn step(&mut self, choices: &mut Choices) -> Result<bool, Violation> {
-        let Some((at, happening)) = self.queue.next() else {
+        let Some((at, happening)) = self.queue.pop() else {
             return Ok(false);
         };
         debug_assert!(at >= self.now, "time goes backwards");

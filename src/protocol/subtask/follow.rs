@@ -55,7 +55,7 @@ impl Subtask {
                 let news = self.attached();
                 match self.on_trigger(&trigger) {
                     Outcome::Ignored(_) if news => Outcome::Accepted,
-                    outcome => outcome,
+                    outcome @ (Outcome::Accepted | Outcome::Ignored(_)) => outcome,
                 }
             }
             Message::Answered(answered) => self.on_answered(&answered),
