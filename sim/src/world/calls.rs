@@ -291,8 +291,14 @@ impl World {
     /// Ends whatever a dead process had under way, where it does not live on without it.
     pub(super) fn drop_operations_of(&mut self, callers: impl Fn(Caller) -> bool) {
         if !self.store.outlives_caller() {
-            self.operations
-                .retain(|_, operation| !callers(operation.caller));
+            let store = &mut self.store;
+            self.operations.retain(|_, operation| {
+                let goes = callers(operation.caller);
+                if goes {
+                    store.abandon(&operation.progress);
+                }
+                !goes
+            });
         }
     }
 
@@ -313,7 +319,13 @@ impl World {
         let Some(id) = found else {
             return;
         };
-        if choices.choose(2, Label::LocalDelay) == 1
+        // What has begun in a directory goes on to its end.
+        let has_begun = self
+            .operations
+            .get(&id)
+            .is_some_and(|operation| operation.progress != Progress::default());
+        if !has_begun
+            && choices.choose(2, Label::LocalDelay) == 1
             && let Some(operation) = self.operations.remove(&id)
         {
             let cancelled = Plain::Failed(FailureKind::Cancelled, "given up");
