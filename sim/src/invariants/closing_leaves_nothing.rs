@@ -12,6 +12,7 @@ use crate::oracle::facts::{Fact, Facts};
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ClosingLeavesNothing {
     named: BTreeSet<FileName>,
+    deleted: BTreeSet<FileName>,
 }
 
 impl Invariant for ClosingLeavesNothing {
@@ -20,6 +21,9 @@ impl Invariant for ClosingLeavesNothing {
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
             Fact::Acknowledged(_, _, names) => self.named.extend(names),
+            Fact::DeleteCarriedOut(name) => {
+                self.deleted.insert(*name);
+            }
             Fact::AttemptClosed(attempt) => {
                 let first = FileName {
                     attempt: *attempt,

@@ -69,6 +69,8 @@ pub enum Fact {
     Committed(Record),
     /// Somebody asks the store to delete a state file.
     DeleteAsked(Caller, FileName),
+    /// The store has carried out an attempt's delete.
+    DeleteCarriedOut(FileName),
     /// Somebody asks the store to delete a manifest object.
     ManifestDeleteAsked(Caller, ManifestName),
     /// Somebody asks the store to keep a manifest object.
@@ -221,6 +223,7 @@ impl Facts {
                 self.epochs.insert(*process, *epoch);
             }
             Fact::Committing(_)
+            | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)

@@ -10,7 +10,7 @@
 //!
 //! Invariant: each request is answered exactly once, if its caller lives.
 
-use stillpoint::protocol::answer::FailureKind;
+use stillpoint::protocol::answer::{Answer, FailureKind};
 use stillpoint::protocol::coordinator;
 use stillpoint::protocol::subtask;
 
@@ -36,6 +36,8 @@ pub struct Operation {
 const DEADLINE: u64 = 60_000;
 /// How long a request or answer travels.
 const TRAVEL: u64 = 2_000;
+/// How many names begin to hang after everything else has healed.
+const HANGING_AFTER_HEALING: u32 = 2;
 /// How late a request can land.
 const LATE: u64 = 150_000;
 
@@ -161,8 +163,11 @@ impl World {
         let Request::Upload { name, .. } = request else {
             return false;
         };
-        let rate = self.profile.rate(Fault::HangingNames, self.healed);
-        if choices.chance(rate, Label::StoreFate) {
+        // Some names hang even after everything else has healed; not many, then.
+        let may_hang = !self.healed || self.hanging_since_healed < HANGING_AFTER_HEALING;
+        let rate = self.profile.rate(Fault::HangingNames, !may_hang);
+        if !self.hanging.contains(name) && choices.chance(rate, Label::StoreFate) {
+            self.hanging_since_healed += u32::from(self.healed);
             self.struck.note(Fault::HangingNames);
             self.hanging.insert(*name);
         }
@@ -240,6 +245,7 @@ impl World {
             .store
             .step(&operation.request, &mut operation.progress, &mut context);
         self.take_effects(&effects, Some(&operation));
+        self.note_delete(&operation.request, response.as_ref());
         if self.struck.count(Fault::DamagedReads) > 0 && !self.watch.facts.reads_damaged {
             self.fact(Fact::ReadDamaged);
         }
@@ -255,6 +261,15 @@ impl World {
                 let delay = self.delay(choices, Label::StoreDelay, TRAVEL);
                 self.answer_at(operation.caller, response, self.now + delay);
             }
+        }
+    }
+
+    fn note_delete(&mut self, request: &Request, response: Option<&Response>) {
+        if let (Request::Delete { name }, Some(Response::Delete { answer, .. })) =
+            (request, response)
+            && matches!(answer, Answer::Done(()))
+        {
+            self.fact(Fact::DeleteCarriedOut(*name));
         }
     }
 

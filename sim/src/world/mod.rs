@@ -89,6 +89,7 @@ pub struct World {
     outage: (u64, bool),
     /// Names under which a put is never answered.
     hanging: std::collections::BTreeSet<stillpoint::protocol::id::FileName>,
+    hanging_since_healed: u32,
     /// Whether users still write.
     pub writing: bool,
     /// Which faults have struck.
@@ -141,6 +142,7 @@ impl World {
             deletes_hang: false,
             outage: (0, false),
             hanging: std::collections::BTreeSet::new(),
+            hanging_since_healed: 0,
             writing: true,
             struck: Struck::default(),
             digest: Digest::default(),

@@ -94,7 +94,7 @@ impl World {
         match &mut acknowledge.files {
             FileSet::Delta { base, .. } if choices.choose(2, Label::Garbled) == 0 => {
                 let retained = self.watch.facts.durable.retained.keys();
-                if let Some(other) = retained.copied().find(|other| other != base) {
+                if let Some(other) = retained.copied().rfind(|other| other != base) {
                     *base = other;
                     changed = true;
                 }
