@@ -325,7 +325,7 @@ impl Coordinator {
         }
         self.phase = Phase::Closing;
         self.refuse_queued(&RefusalReason::Closing);
-        self.commits.refuse_requests(&mut self.actions);
+        self.commits.refuse_waiting(&mut self.actions);
         let pending: Vec<_> = self.pending.keys().copied().collect();
         for checkpoint in pending {
             self.abort(now, checkpoint, AbortReason::Closed);
@@ -387,6 +387,14 @@ impl Coordinator {
 
     /// `CURRENT` holds something that can't be: nothing more can be done safely.
     pub(super) fn broken(&mut self, failure: Failure) {
+        if let Some(checkpoint) = self.commits.completes() {
+            // Its swap may have landed: it is not aborted.
+            self.committing.remove(&checkpoint);
+            self.tell(Notice::InDoubt {
+                checkpoints: vec![checkpoint],
+                failure: failure.clone(),
+            });
+        }
         self.fail(CoordinatorError::Claim(failure));
     }
 
