@@ -91,9 +91,7 @@ impl Commits {
 
     /// The checkpoint that the commit under way completes.
     pub(super) fn completes(&self) -> Option<CheckpointId> {
-        self.commit
-            .as_ref()
-            .and_then(|_| self.covered.completes)
+        self.commit.as_ref().and_then(|_| self.covered.completes)
     }
 
     pub(super) fn renew(&mut self) {

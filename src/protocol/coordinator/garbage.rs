@@ -216,15 +216,16 @@ impl Coordinator {
     }
 
     /// These files are tombstones now: nothing else is to be thought about them, but to delete
-    /// them.
+    /// them. What the sweep has found since the commit was built waits for the next one.
     pub(super) fn condemned(&mut self, files: Vec<FileName>) {
         for file in &files {
             self.garbage.orphans.remove(file);
+            self.garbage.swept.remove(file);
             if let Some(state) = self.attempts.get_mut(&file.attempt) {
                 state.staged.remove(file);
             }
         }
-        self.garbage.swept.clear();
+        self.garbage.swept = self.swept_garbage().into_iter().collect();
         self.deletes.add(files);
     }
 }
