@@ -122,7 +122,10 @@ impl LsmFile {
 /// # Panics
 /// Never: such names are short and plain.
 #[must_use]
-#[expect(clippy::unwrap_used, reason = "six digits and a suffix are a legal name")]
+#[expect(
+    clippy::unwrap_used,
+    reason = "six digits and a suffix are a legal name"
+)]
 pub fn local_name(number: u64) -> LocalName {
     LocalName::new(&format!("{number:06}.sst")).unwrap()
 }

@@ -44,12 +44,7 @@ pub fn run_seed(seed: u64, length: Length) -> Ended {
 
 /// Runs with these choices; with a profile of one's own, or one that is drawn first.
 #[must_use]
-pub fn run(
-    mut choices: Choices,
-    length: Length,
-    profile: Option<Profile>,
-    listen: bool,
-) -> Ended {
+pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, listen: bool) -> Ended {
     let profile = profile.unwrap_or_else(|| Profile::draw(&mut choices, length));
     let mut world = World::new(profile);
     if listen {
@@ -165,9 +160,10 @@ fn garbage_goes(world: &mut World, choices: &mut Choices) -> Result<(), Violatio
     let objects = world.watch.facts.files.len() + world.watch.facts.manifests.len();
     let deadline = start + garbage_bound(&world.profile, objects);
     let remaining = |world: &World| {
-        let mut remaining = GarbageIsCollected::remaining(&leftovers, &world.watch.facts, |caller| {
-            world.lives(caller)
-        });
+        let mut remaining =
+            GarbageIsCollected::remaining(&leftovers, &world.watch.facts, |caller| {
+                world.lives(caller)
+            });
         remaining.extend(world.local_snapshots_before(start));
         remaining
     };

@@ -56,8 +56,17 @@ mod tests {
     fn an_older_completion_breaks_it() {
         let (mut invariant, mut facts) = (CompletedIsMonotone::default(), Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
-        commit(&mut invariant, &mut facts, vec![complete(5, &[file(1, 1)], &[])]).expect("rises");
-        let verdict = commit(&mut invariant, &mut facts, vec![complete(4, &[file(1, 2)], &[])]);
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(5, &[file(1, 1)], &[])],
+        )
+        .expect("rises");
+        let verdict = commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(4, &[file(1, 2)], &[])],
+        );
         assert!(verdict.is_err());
     }
 

@@ -28,9 +28,9 @@ impl Invariant for HonestErrors {
                 restore: None,
                 ..
             } if facts.durable.newest.is_some()
-                && attempts
-                    .iter()
-                    .any(|(subtask, attempt)| facts.durable.named.get(subtask) == Some(attempt)) =>
+                && attempts.iter().any(|(subtask, attempt)| {
+                    facts.durable.named.get(subtask) == Some(attempt)
+                }) =>
             {
                 Self::broken(format!(
                     "{process} starts {attempts:?} empty although {:?} completed",
@@ -68,7 +68,12 @@ mod tests {
     fn after_one() -> (HonestErrors, Facts) {
         let (mut invariant, mut facts) = (HonestErrors, Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
-        commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]).expect("one");
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        )
+        .expect("one");
         (invariant, facts)
     }
 

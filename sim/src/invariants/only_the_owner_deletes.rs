@@ -21,7 +21,9 @@ impl Invariant for OnlyTheOwnerDeletes {
             }
             Fact::DeleteAsked(Caller::Attempt(attempt), name) => {
                 if name.attempt != *attempt {
-                    return Self::broken(format!("{attempt} deletes {name}, which it did not make"));
+                    return Self::broken(format!(
+                        "{attempt} deletes {name}, which it did not make"
+                    ));
                 }
                 if facts.durable.held.contains_key(name) {
                     return Self::broken(format!(

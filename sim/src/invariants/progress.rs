@@ -32,7 +32,10 @@ pub fn bound(profile: &Profile) -> u64 {
     let objects = u32::try_from(limits.tail_records_max).unwrap_or(64) * 2 + 4;
     let start = limits.claim_delay_max + ROUND_TRIP * (objects + 4);
     // A checkpoint's uploads, one after another at worst, and its commit.
-    let uploads = 64 / u32::try_from(limits.uploads_in_flight_max).unwrap_or(1).max(1);
+    let uploads = 64
+        / u32::try_from(limits.uploads_in_flight_max)
+            .unwrap_or(1)
+            .max(1);
     let checkpoint = ROUND_TRIP * (uploads + 8);
     let retries = limits.retry_delay_max * 16;
     let bound = AFTERMATH

@@ -51,10 +51,14 @@ mod tests {
 
     #[test]
     fn dropping_the_last_one_breaks_it() {
-        let (mut invariant, mut facts) =
-            (RestorableCheckpointExists::default(), Facts::default());
+        let (mut invariant, mut facts) = (RestorableCheckpointExists::default(), Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
-        commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]).expect("one");
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        )
+        .expect("one");
         facts.durable.retained.clear();
         assert!(invariant.check(&facts).is_err());
     }

@@ -58,8 +58,7 @@ mod tests {
         table.0[3] = 7;
         let cut = Fact::CutTaken(CheckpointId(1), subtask, AttemptId(1), table);
         show(&mut invariant, &mut facts, cut).expect("a cut");
-        let restored =
-            |table| Fact::Restored(CheckpointId(1), subtask, AttemptId(2), table);
+        let restored = |table| Fact::Restored(CheckpointId(1), subtask, AttemptId(2), table);
         show(&mut invariant, &mut facts, restored(table)).expect("the same");
         table.0[3] = 8;
         assert!(show(&mut invariant, &mut facts, restored(table)).is_err());
@@ -69,7 +68,12 @@ mod tests {
     fn a_restore_that_finds_nothing_breaks_it() {
         let (mut invariant, mut facts) = (RestoreIsExact, Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
-        commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]).expect("one");
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        )
+        .expect("one");
         let failed = Fact::RestoreFailed(
             CheckpointId(1),
             SubtaskId::default(),

@@ -105,7 +105,12 @@ mod tests {
         let (mut invariant, mut facts) = (RetainedIsRecoverable, Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         show(&mut invariant, &mut facts, stored(1, 1)).expect("stores");
-        commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]).expect("holds");
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        )
+        .expect("holds");
         invariant.check(&facts).expect("holds");
     }
 
@@ -113,7 +118,11 @@ mod tests {
     fn completing_before_the_upload_breaks_it() {
         let (mut invariant, mut facts) = (RetainedIsRecoverable, Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
-        let verdict = commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]);
+        let verdict = commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        );
         assert!(verdict.is_err());
         assert!(invariant.check(&facts).is_err());
     }
@@ -124,7 +133,11 @@ mod tests {
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         let other = Fact::FileStored(name(1, 1), content_of(2));
         show(&mut invariant, &mut facts, other).expect("nobody refers to it yet");
-        let verdict = commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]);
+        let verdict = commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        );
         assert!(verdict.is_err());
     }
 
@@ -133,7 +146,12 @@ mod tests {
         let (mut invariant, mut facts) = (RetainedIsRecoverable, Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         show(&mut invariant, &mut facts, stored(1, 1)).expect("stores");
-        commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]).expect("holds");
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        )
+        .expect("holds");
         let verdict = show(&mut invariant, &mut facts, Fact::FileRemoved(name(1, 1)));
         assert!(verdict.is_err());
     }

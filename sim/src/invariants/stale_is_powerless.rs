@@ -58,9 +58,7 @@ impl Invariant for StaleIsPowerless {
                 ))
             }
             Fact::Told(process, Notice::Leading { epoch }) if *epoch > facts.durable.epoch => {
-                Self::broken(format!(
-                    "{process} leads in {epoch}, which is not durable"
-                ))
+                Self::broken(format!("{process} leads in {epoch}, which is not durable"))
             }
             _ => Ok(()),
         }
@@ -88,7 +86,11 @@ mod tests {
             attempts: vec![(SubtaskId::default(), AttemptId(2))],
         };
         commit(&mut invariant, &mut facts, vec![deploy]).expect("replaces");
-        let verdict = commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]);
+        let verdict = commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        );
         assert!(verdict.is_err());
     }
 
@@ -100,7 +102,12 @@ mod tests {
             let checkpoint = CheckpointId(checkpoint);
             Fact::Told(ProcessId(0), Notice::Completed { checkpoint })
         };
-        commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]).expect("ends");
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        )
+        .expect("ends");
         show(&mut invariant, &mut facts, told(1)).expect("durable");
         assert!(show(&mut invariant, &mut facts, told(2)).is_err());
     }

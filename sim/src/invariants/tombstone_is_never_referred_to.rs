@@ -72,7 +72,11 @@ mod tests {
         };
         commit(&mut invariant, &mut facts, vec![condemn]).expect("condemns");
         commit(&mut invariant, &mut facts, vec![forget]).expect("forgets");
-        let verdict = commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]);
+        let verdict = commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        );
         assert!(verdict.is_err());
         assert!(invariant.check(&facts).is_err());
     }
@@ -83,7 +87,11 @@ mod tests {
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         let asked = Fact::DeleteAsked(Caller::Attempt(AttemptId(1)), name(1, 1));
         show(&mut invariant, &mut facts, asked).expect("nobody refers to it");
-        let verdict = commit(&mut invariant, &mut facts, vec![complete(1, &[file(1, 1)], &[])]);
+        let verdict = commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        );
         assert!(verdict.is_err());
     }
 }

@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use stillpoint::protocol::answer::Digest;
 use stillpoint::protocol::file::FileDescription;
-use stillpoint::protocol::id::{
-    AttemptId, CheckpointId, Epoch, FileName, SubtaskId, Version,
-};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, FileName, SubtaskId, Version};
 use stillpoint::protocol::manifest::{Change, Completion, PinOwner, Record};
 
 /// The files of one subtask in one checkpoint.

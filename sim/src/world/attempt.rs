@@ -157,11 +157,7 @@ impl World {
         choices: &mut Choices,
     ) {
         let now = self.timestamp();
-        let Some(running) = self
-            .instances
-            .get_mut(&attempt)
-            .and_then(Instance::running)
-        else {
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
             return;
         };
         self.events += 1;
@@ -174,11 +170,7 @@ impl World {
         if self.restore_timer(attempt, choices) {
             return;
         }
-        let Some(running) = self
-            .instances
-            .get_mut(&attempt)
-            .and_then(Instance::running)
-        else {
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
             return;
         };
         if running.timer.is_none_or(|at| at > self.now) {
@@ -268,9 +260,7 @@ impl World {
             }
             Action::CancelUpload { token } => {
                 if let OpToken::Upload(name) = token {
-                    let wanted = |request: &Request| {
-                        matches!(request, Request::Upload { name: other, .. } if *other == name)
-                    };
+                    let wanted = |request: &Request| matches!(request, Request::Upload { name: other, .. } if *other == name);
                     self.cancel_upload(Caller::Attempt(attempt), wanted, choices);
                 }
             }
@@ -292,9 +282,8 @@ impl World {
                 self.issue(Caller::Attempt(attempt), request, choices);
             }
             Action::Tell(Notice::Closed) => self.kill_attempt(attempt, "has closed"),
-            Action::Tell(
-                Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_) | Notice::Replaced,
-            ) => {}
+            Action::Tell(Notice::Replaced) => instance.is_declared_dead = true,
+            Action::Tell(Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_)) => {}
         }
     }
 
@@ -324,11 +313,7 @@ impl World {
     pub(super) fn work(&mut self, attempt: AttemptId, choices: &mut Choices) {
         let value = self.next_value;
         let writing = self.writing;
-        let Some(running) = self
-            .instances
-            .get_mut(&attempt)
-            .and_then(Instance::running)
-        else {
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
             return;
         };
         if !writing || running.closing {
@@ -410,11 +395,7 @@ impl World {
 
     /// Links the files of a snapshot that are to be uploaded; the others go.
     fn link(&mut self, attempt: AttemptId, checkpoint: CheckpointId, files: &[LocalName]) {
-        let Some(running) = self
-            .instances
-            .get_mut(&attempt)
-            .and_then(Instance::running)
-        else {
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
             return;
         };
         let Some(snapshot) = running.snapshots.get_mut(&checkpoint) else {
@@ -487,11 +468,12 @@ impl World {
 
     /// Closes an attempt in good order.
     pub(super) fn close_attempt(&mut self, attempt: AttemptId, choices: &mut Choices) {
-        if let Some(running) = self
-            .instances
-            .get_mut(&attempt)
-            .and_then(Instance::running)
-        {
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        // It takes no more part in the job, however long its end takes.
+        instance.is_declared_dead = true;
+        if let Some(running) = instance.running() {
             running.closing = true;
             self.drive_attempt(attempt, Event::Close, choices);
         } else {

@@ -228,7 +228,12 @@ impl World {
                 self.tell(
                     || "store".to_owned(),
                     Kind::Commit,
-                    || format!("{} of {}: {:?}", record.version, record.epoch, record.changes),
+                    || {
+                        format!(
+                            "{} of {}: {:?}",
+                            record.version, record.epoch, record.changes
+                        )
+                    },
                 );
             }
         }

@@ -12,7 +12,9 @@ use stillpoint::protocol::answer::{Failure, FailureKind};
 use stillpoint::protocol::coordinator::{
     Action, Coordinator, Event, Identity, Notice, RestoreFrom,
 };
-use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, RequestId, RootId, SubtaskId};
+use stillpoint::protocol::id::{
+    AttemptId, CheckpointId, Epoch, Nonce, RequestId, RootId, SubtaskId,
+};
 use stillpoint::protocol::message::Message;
 
 use super::story::Kind;
@@ -135,12 +137,7 @@ impl World {
     }
 
     /// Gives a coordinator an event and carries out what it asks for.
-    pub(super) fn drive_coordinator(
-        &mut self,
-        id: ProcessId,
-        event: Event,
-        choices: &mut Choices,
-    ) {
+    pub(super) fn drive_coordinator(&mut self, id: ProcessId, event: Event, choices: &mut Choices) {
         let now = self.timestamp();
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;
@@ -423,7 +420,8 @@ impl World {
     ) {
         let mut from = RestoreFrom::Newest;
         let older = self.profile.rate(Fault::OlderRestores, self.healed);
-        let retained: Vec<CheckpointId> = self.watch.facts.durable.retained.keys().copied().collect();
+        let retained: Vec<CheckpointId> =
+            self.watch.facts.durable.retained.keys().copied().collect();
         if retained.len() > 1 && choices.chance(older, Label::RestoreFrom) {
             self.struck.note(Fault::OlderRestores);
             let n = u32::try_from(retained.len()).unwrap_or(1);

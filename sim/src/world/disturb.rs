@@ -40,7 +40,11 @@ impl World {
             if let Some(process) = self.coordinators.get_mut(&id) {
                 process.paused_until = until;
             }
-            self.tell(|| id.to_string(), Kind::Process, || "stands still".to_owned());
+            self.tell(
+                || id.to_string(),
+                Kind::Process,
+                || "stands still".to_owned(),
+            );
         }
         if self.strikes(Fault::Rivals, choices) {
             let delay = PAUSE * u64::from(choices.choose(3, Label::Duration)) / 2;

@@ -37,10 +37,10 @@ use stillpoint::protocol::id::{AttemptId, OperatorId, SubtaskId};
 use stillpoint::protocol::manifest::Operator;
 use stillpoint::protocol::time::Timestamp;
 
-pub use self::happening::{Happening, Queue, Start};
 use self::attempt::Instance;
 use self::calls::Operation;
 use self::coordinator::CoordinatorProcess;
+pub use self::happening::{Happening, Queue, Start};
 use self::story::{Kind, Line, Story};
 pub use self::watch::Watch;
 use crate::choice::{Choices, Label};

@@ -141,7 +141,11 @@ pub(super) fn describe(message: &Message) -> String {
                 .iter()
                 .map(|file| file.name.to_string())
                 .collect();
-            format!("acknowledge {}: {}", acknowledge.checkpoint, names.join(" "))
+            format!(
+                "acknowledge {}: {}",
+                acknowledge.checkpoint,
+                names.join(" ")
+            )
         }
         Message::Decline(decline) => {
             format!("decline {}: {}", decline.checkpoint, decline.failure)

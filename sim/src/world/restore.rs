@@ -174,7 +174,7 @@ impl World {
         }
         match result {
             None => {}
-            Some(Ok(Loaded::Manifest { manifest, .. })) => self.plan(attempt, &manifest, choices),
+            Some(Ok(Loaded::Root(root))) => self.plan(attempt, &root.manifest, choices),
             Some(Ok(Loaded::NoRoot)) => self.restore_fails(attempt, "there is no root".to_owned()),
             Some(Err(error)) => self.load_fails(attempt, &error),
         }
@@ -247,9 +247,7 @@ impl World {
         let recorded = restore.files.iter().find(|file| file.name == name);
         let mut missing = None;
         match answer {
-            Answer::Done(fetched)
-                if recorded.is_some_and(|file| file.digest == fetched.digest) =>
-            {
+            Answer::Done(fetched) if recorded.is_some_and(|file| file.digest == fetched.digest) => {
                 if let Some(content) = fetched.content {
                     restore.fetched.insert(name, content);
                 }

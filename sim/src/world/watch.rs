@@ -134,7 +134,11 @@ impl Watch {
                 );
             }
         }
-        assert_eq!(files, self.facts.files.len(), "the simulator's mirror is wrong");
+        assert_eq!(
+            files,
+            self.facts.files.len(),
+            "the simulator's mirror is wrong"
+        );
     }
 
     /// Reads the manifest from the store's bytes alone, as the library would, and compares it with
