@@ -12,6 +12,8 @@ mod files;
 mod flow;
 mod guests;
 mod restores;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -122,7 +122,7 @@ impl Core {
     pub(super) fn remember_restorable(&mut self) {
         let manifest = self.coordinator.view().manifest;
         let restorable = manifest.and_then(|manifest| {
-            let checkpoint = manifest.newest()?;
+            let checkpoint = manifest.restore_point()?;
             let user_bytes = manifest.checkpoint(checkpoint)?.subtasks.get(&SUBTASK)?;
             Some(Restorable {
                 checkpoint,
@@ -169,6 +169,7 @@ impl Core {
         let restored = taken.map(|taken| (taken.checkpoint, taken.files));
         self.subtask = Some(Subtask::new(self.now, config, restored));
         self.attachment = Attachment::Running(attempt);
+        self.remember_restorable();
         let event = coordinator::Event::Running { attempt };
         self.inbox.push_back(Input::Coordinator(event));
         // A cut may have been taken before the attempt was named.
