@@ -71,10 +71,7 @@ async fn end(life: Life, place: &Place) {
     drop(participant);
     let mut db = Some(db);
     wait_for("the database to be let go of", || {
-        match Arc::try_unwrap(db.take().unwrap()) {
-            Ok(closed) => drop(closed),
-            Err(shared) => db = Some(shared),
-        }
+        db = db.take().and_then(|db| Arc::try_unwrap(db).err());
         db.is_none() && StateDirectory::take(&place.local).is_ok()
     })
     .await;

@@ -40,9 +40,11 @@ impl Candidates {
         self.look = true;
     }
 
-    /// The sweep found files that nothing accounts for.
-    pub(super) fn swept(&mut self, files: impl Iterator<Item = FileName>) {
-        self.swept.extend(files);
+    /// The sweep found files that nothing accounts for. More than `limit` are left to be found
+    /// again.
+    pub(super) fn swept(&mut self, files: impl Iterator<Item = FileName>, limit: usize) {
+        let room = limit.saturating_sub(self.swept.len());
+        self.swept.extend(files.take(room));
         self.look |= !self.swept.is_empty();
     }
 

@@ -119,7 +119,8 @@ impl Coordinator {
         let known = self.manifest().registry().known_among(&candidates);
         let swept: Vec<_> = candidates.difference(&known).copied().collect();
         sometimes!(SweepFoundGarbage, !swept.is_empty());
-        self.garbage.swept(swept.into_iter());
+        let limit = self.config.limits.tombstones_max;
+        self.garbage.swept(swept.into_iter(), limit);
     }
 
     /// Manifest objects of lower epochs that `CURRENT` does not name (DESIGN section 6, rule 3).
