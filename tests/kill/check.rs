@@ -39,7 +39,7 @@ pub async fn restart(place: &Place, allowed: &[History]) -> History {
     let retained = inspection.checkpoints();
     assert!(retained.len() <= child::config().checkpoints.num_retained);
     store_holds_what_is_retained(place, inspection.manifest());
-    local_holds_the_state(place, &life.db);
+    local_holds_the_state(place, &life.db).await;
 
     for checkpoint in &retained {
         let fresh = tempfile::tempdir().unwrap();
@@ -123,18 +123,18 @@ fn is_next_snapshot(objects: &Path, name: &str, current: &Current) -> bool {
 
 /// The local directory: the database's own files, none of them linked anywhere else, and the
 /// library's few.
-fn local_holds_the_state(place: &Place, db: &DB) {
+async fn local_holds_the_state(place: &Place, db: &DB) {
     let local = &place.local;
-    let live: BTreeSet<_> = db
-        .live_files()
-        .unwrap()
-        .into_iter()
-        .map(|file| file.name.trim_start_matches('/').to_owned())
-        .collect();
-    let tables = names(local)
-        .into_iter()
-        .filter(|name| name.ends_with(".sst"));
-    assert_eq!(tables.collect::<BTreeSet<_>>(), live);
+    // RocksDB deletes what it needs no more when it comes to it.
+    wait_for("the database to delete its obsolete files", || {
+        let live = db.live_files().unwrap().into_iter();
+        let live: BTreeSet<_> = live
+            .map(|file| file.name.trim_start_matches('/').to_owned())
+            .collect();
+        let tables = names(local).into_iter();
+        live == tables.filter(|name| name.ends_with(".sst")).collect()
+    })
+    .await;
     let mut attempts = 0;
     for name in tree(local) {
         let metadata = fs::symlink_metadata(local.join(&name)).unwrap();

@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use stillpoint::rocksdb::{DB, IteratorMode, Options, WriteBatch, WriteOptions};
+use stillpoint::rocksdb::{
+    ColumnFamilyDescriptor, DB, IteratorMode, Options, WriteBatch, WriteOptions,
+};
 
 pub const FAMILIES: [&str; 2] = ["default", "second"];
 const KEYS: u64 = 40;
@@ -128,7 +130,8 @@ pub fn open(directory: &std::path::Path) -> DB {
     // Compactions are asked for, so that a round does the same each time it is done.
     options.set_disable_auto_compactions(true);
     options.set_max_background_jobs(1);
-    DB::open_cf(&options, directory, FAMILIES).unwrap()
+    let families = FAMILIES.map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
+    DB::open_cf_descriptors(&options, directory, families).unwrap()
 }
 
 /// Writes the last round of the history, which is the next one of the database.
