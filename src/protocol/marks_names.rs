@@ -52,6 +52,9 @@ names! {
         SweepsOnlyUnnamed,
         /// The sweep takes only manifest objects of epochs that are over.
         SweepsOnlyOlderEpochs,
+        /// Of its own epoch, the sweep takes only records of other lives for versions that `CURRENT`
+        /// has reached without them: no swap can come to name them.
+        SweepsWhatCameTooLate,
         /// The sweep takes only manifest objects that `CURRENT` does not name.
         SweepsNothingNamed,
         // ---- an attempt of a subtask ----
