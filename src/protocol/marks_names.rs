@@ -177,5 +177,13 @@ names! {
         CutCameTooLate,
         /// An attempt learned that the manifest does not name it.
         AttemptFoundItselfReplaced,
+        /// A file came back with a restored checkpoint, or is shared by subtasks.
+        FileCameBack,
+        /// A dropped checkpoint handed an interval to the one before it.
+        IntervalHandedOn,
+        /// A loader used an older snapshot because the newest was at fault.
+        SnapshotSkipped,
+        /// A loader began anew because `CURRENT` had moved on.
+        LoadStartedAnew,
     }
 }

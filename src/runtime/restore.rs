@@ -113,7 +113,11 @@ impl RestoreProgress {
         self.moved.lock().iter().map(Progress::bytes).sum()
     }
 
-    fn one_more(&self) -> Progress {
+    pub(super) fn expect(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn one_more(&self) -> Progress {
         let progress = Progress::default();
         self.moved.lock().push(progress.clone());
         progress
@@ -169,17 +173,13 @@ pub(super) async fn fill(
     let filling = fill_now(around, directory, wanted, options);
     let filled = match options.deadline {
         None => filling.await,
-        Some(deadline) => tokio::time::timeout(deadline, filling)
-            .await
-            .unwrap_or_else(|_| {
-                let cause = format!("not restored within {} ms", deadline.as_millis());
-                Err(Error::new(ErrorKind::Deadline, cause))
-            }),
+        Some(deadline) => tokio::time::timeout(deadline, filling).await.unwrap_or_else(|_| {
+            let cause = format!("not restored within {} ms", deadline.as_millis());
+            Err(Error::new(ErrorKind::Deadline, cause))
+        }),
     };
     filled.map_err(|error| {
-        error
-            .with_phase(Phase::Restore)
-            .with_checkpoint(wanted.checkpoint)
+        error.with_phase(Phase::Restore).with_checkpoint(wanted.checkpoint)
     })
 }
 
@@ -200,10 +200,7 @@ async fn fill_now(
         fetched_files: plan.fetch.len() + usize::from(plan.pack.is_some()),
         fetched_bytes: plan.fetch_bytes(),
     };
-    options
-        .progress
-        .total_bytes
-        .store(plan.fetch_bytes(), Ordering::Relaxed);
+    options.progress.expect(plan.fetch_bytes());
     let local = |file: &FileDescription| file.local.clone();
     let locals: Vec<_> = plan.keep.iter().chain(&plan.fetch).map(local).collect();
     let kept: BTreeSet<_> = plan.keep.iter().map(local).collect();
@@ -211,14 +208,7 @@ async fn fill_now(
         let (directory, locals) = (Arc::clone(directory), locals.clone());
         blocking(move || directory.begin(&kept, locals.iter())).await?;
     }
-    fetch_all(
-        around,
-        directory,
-        wanted.root,
-        plan.fetch,
-        &options.progress,
-    )
-    .await?;
+    fetch_all(around, directory, wanted.root, plan.fetch, &options.progress).await?;
     let pack = match &plan.pack {
         Some(pack) => fetch_pack(around, pack, &options.progress).await?,
         None => Pack::new(),
@@ -305,10 +295,7 @@ async fn fetch_all(
             return first;
         };
         let result = joined.unwrap_or_else(|error| {
-            Err(Error::new(
-                ErrorKind::Internal,
-                format!("a fetch failed: {error}"),
-            ))
+            Err(Error::new(ErrorKind::Internal, format!("a fetch failed: {error}")))
         });
         if first.is_ok() && result.is_err() {
             // The others end what they are at, and begin nothing more.
@@ -352,10 +339,7 @@ async fn fetch(
             Answer::Refused => {
                 let (directory, local) = (Arc::clone(directory), file.local.clone());
                 blocking(move || directory.remove(&local)).await?;
-                Failure::new(
-                    FailureKind::Corrupt,
-                    "a file of that name came up meanwhile",
-                )
+                Failure::new(FailureKind::Corrupt, "a file of that name came up meanwhile")
             }
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
@@ -405,15 +389,13 @@ async fn fetch_pack(
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
         tries += 1;
-        again(around, failure, tries)
-            .await
-            .map_err(|error| error.with_file(pack.name))?;
+        again(around, failure, tries).await.map_err(|error| error.with_file(pack.name))?;
     }
 }
 
 /// Waits before the next try, or gives up. What looks damaged is tried again as well: it may have
 /// been damaged on its way.
-async fn again(around: &Surroundings, failure: Failure, tries: u32) -> Result<()> {
+pub(super) async fn again(around: &Surroundings, failure: Failure, tries: u32) -> Result<()> {
     let retried = failure.kind.is_retryable() || failure.kind == FailureKind::Corrupt;
     if !retried || tries >= around.config.restore_tries_max {
         return Err(failure.into());
@@ -439,3 +421,4 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) fn is_missing(error: &Error) -> bool {
     error.kind() == ErrorKind::NotFound && error.file().is_some()
 }
+

@@ -93,6 +93,16 @@ pub enum ApplyError {
     /// New attempts start from nothing although checkpoints are retained.
     #[error("attempts start from nothing although {0} is retained")]
     HeadIsNothing(CheckpointId),
+    /// A new line begins while an attempt of the old one goes on: their states would be mixed.
+    #[error("{head:?} is restored, but {attempt} of {subtask} goes on from elsewhere")]
+    MixedLines {
+        /// What the new line is restored from.
+        head: Option<CheckpointId>,
+        /// An attempt of the old line.
+        attempt: AttemptId,
+        /// Its subtask.
+        subtask: SubtaskId,
+    },
     /// There is no such retained checkpoint.
     #[error("{0} is not retained")]
     NotRetained(CheckpointId),
@@ -180,11 +190,59 @@ impl Manifest {
                 found: record.epoch,
             });
         }
+        let restart = self.restore_point();
         for change in changes {
             self.apply_change(change)?;
         }
+        self.check_line(restart, changes)?;
         self.facts.version = record.version;
         Ok(())
+    }
+
+    /// A record that restores something else than a restart would have restored begins a new line,
+    /// so it names every attempt that is named after it.
+    fn check_line(
+        &self,
+        restart: Option<CheckpointId>,
+        changes: &[Change],
+    ) -> Result<(), ApplyError> {
+        let mut line = restart;
+        let mut fresh: Option<BTreeSet<AttemptId>> = None;
+        for change in changes {
+            match change {
+                Change::Deploy { head, attempts } => {
+                    if *head != line {
+                        fresh = Some(BTreeSet::new());
+                    }
+                    if let Some(fresh) = &mut fresh {
+                        fresh.extend(attempts.iter().map(|(_, attempt)| *attempt));
+                    }
+                    line = *head;
+                }
+                Change::Complete(completion) => line = Some(completion.checkpoint),
+                Change::Claim { .. }
+                | Change::Reserve { .. }
+                | Change::Describe { .. }
+                | Change::End { .. }
+                | Change::Subsume { .. }
+                | Change::Condemn { .. }
+                | Change::Forget { .. }
+                | Change::Pin { .. }
+                | Change::Unpin { .. } => {}
+            }
+        }
+        let Some(fresh) = fresh else {
+            return Ok(());
+        };
+        let mut named = self.facts.attempts.iter();
+        match named.find(|(_, attempt)| !fresh.contains(attempt)) {
+            None => Ok(()),
+            Some((subtask, attempt)) => Err(ApplyError::MixedLines {
+                head: line,
+                attempt: *attempt,
+                subtask: *subtask,
+            }),
+        }
     }
 
     fn apply_change(&mut self, change: &Change) -> Result<(), ApplyError> {

@@ -38,6 +38,7 @@ use super::answer::Digest;
 use super::file::{FileDescription, FileKind};
 use super::id::{AttemptId, CheckpointId, FileName, LocalName, SubtaskId};
 use super::manifest::SubtaskDelta;
+use super::marks::sometimes;
 
 pub use query::{FileInterval, FileView, RegistryDamage};
 
@@ -250,6 +251,7 @@ impl Registry {
                     file,
                 });
             }
+            sometimes!(FileCameBack);
             *self.several.entry(file).or_insert(1) += 1;
             self.open_interval(checkpoint, delta, description)?;
         }
@@ -357,6 +359,7 @@ impl Registry {
                 dropped.visited += 1;
                 match previous {
                     Some(previous) if interval.born <= previous => {
+                        sometimes!(IntervalHandedOn);
                         self.hand_to(previous, subtask, file, interval);
                     }
                     Some(_) | None => self.end(subtask, file, &mut dropped.freed),

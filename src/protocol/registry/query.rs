@@ -267,13 +267,8 @@ impl Registry {
             }
         }
         self.check_overlaps()?;
-        let mut fresh = Self {
-            open: Table::new(),
-            dead: BTreeMap::new(),
-            ..Self::default()
-        };
-        (fresh.several, fresh.makers) = derive_counts(&self.open, &self.dead);
-        if fresh.several != self.several || fresh.makers != self.makers {
+        let (several, makers) = derive_counts(&self.open, &self.dead);
+        if several != self.several || makers != self.makers {
             return Err(RegistryDamage::Counts);
         }
         Ok(())
@@ -356,10 +351,22 @@ impl Serialize for Registry {
     }
 }
 
+/// A [`Table`] as it is read: sorted lists, of which full trees can be made at once.
+type ReadTable = BTreeMap<SubtaskId, Vec<(FileName, Interval)>>;
+
+fn table(read: ReadTable) -> Table {
+    let files = |(subtask, files): (SubtaskId, Vec<_>)| (subtask, files.into_iter().collect());
+    read.into_iter().map(files).collect()
+}
+
 /// Derived counts are made anew; whoever reads from outside calls [`Registry::validate`].
 impl<'de> Deserialize<'de> for Registry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (open, dead) = Deserialize::deserialize(deserializer)?;
+        let (open, dead): (ReadTable, BTreeMap<CheckpointId, ReadTable>) =
+            Deserialize::deserialize(deserializer)?;
+        let open = table(open);
+        let dead = dead.into_iter().map(|(last, list)| (last, table(list)));
+        let dead = dead.collect();
         let (several, makers) = derive_counts(&open, &dead);
         Ok(Self {
             open,

@@ -32,6 +32,7 @@ use super::{Current, Manifest, Record};
 use crate::protocol::answer::{Answer, Failure, FailureKind, Tag};
 use crate::protocol::id::{ManifestName, ObjectName, RootId, Version};
 use crate::protocol::limits::Limits;
+use crate::protocol::marks::sometimes;
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
 use crate::protocol::time::Timestamp;
@@ -315,6 +316,7 @@ impl Loader {
             None => true,
         };
         if !unchanged {
+            sometimes!(LoadStartedAnew);
             self.restarts += 1;
             if self.restarts > self.limits.read_tries_max {
                 return self.finish(Err(LoadError::Overtaken(self.restarts)));
@@ -526,6 +528,7 @@ impl Loader {
         let newer_release = matches!(error, LoadError::NewerFormat { .. });
         match older {
             Some(older) if !newer_release => {
+                sometimes!(SnapshotSkipped);
                 let warning = LoadWarning::SnapshotSkipped { name, error };
                 reading.warnings.push(warning);
                 reading.snapshot = older;

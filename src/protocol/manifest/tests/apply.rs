@@ -15,7 +15,7 @@ use crate::protocol::manifest::{
     ApplyError, Change, Completion, Manifest, Operator, PinOwner, Record, SubtaskDelta,
 };
 use crate::protocol::registry::RegistryError;
-use crate::protocol::testing::config;
+use crate::protocol::testing::{Choices, config};
 use crate::protocol::time::WallClock;
 
 proptest! {
@@ -31,11 +31,14 @@ proptest! {
             history.step(choice);
             let after = &history.manifest;
             prop_assert_eq!(after.validate(), Ok(()));
-            let forgotten: BTreeSet<FileName> = before.tombstones().clone();
-            for checkpoint in before.retained() {
-                for subtask in before.checkpoint(checkpoint).unwrap().subtasks.keys() {
-                    for file in before.registry().files(checkpoint, *subtask) {
+            for (checkpoint, kept) in before.checkpoints() {
+                for subtask in kept.subtasks.keys() {
+                    let files = before.registry().files(*checkpoint, *subtask);
+                    for file in &files {
                         prop_assert!(is_known(after, file.name), "{} is lost", file.name);
+                    }
+                    if after.is_retained(*checkpoint) {
+                        prop_assert_eq!(after.registry().files(*checkpoint, *subtask), files);
                     }
                 }
             }
@@ -46,7 +49,8 @@ proptest! {
             prop_assert!(lineage.is_sorted_by(|a, b| a > b));
             lineage.retain(|checkpoint| !after.is_retained(*checkpoint));
             prop_assert_eq!(lineage, []);
-            prop_assert!(forgotten.iter().all(|file| !after.registry().holds(*file)));
+            let condemned = before.tombstones().iter();
+            prop_assert!(condemned.copied().all(|file| !after.registry().holds(file)));
         }
         let mut replayed = Manifest::genesis(ROOT, JOB.to_string());
         for record in &history.records {
@@ -54,6 +58,79 @@ proptest! {
         }
         prop_assert_eq!(replayed, history.manifest);
     }
+}
+
+/// The histories of these tests are of use only if they reach what is rare.
+#[test]
+fn legal_histories_reach_what_is_rare() {
+    let mut reached = BTreeSet::new();
+    for seed in 0..100 {
+        let mut choices = Choices(seed);
+        let mut history = History::new();
+        for _ in 0..60 {
+            let before = history.manifest.newest();
+            history.step(choices.next());
+            let manifest = &history.manifest;
+            let newest = manifest.newest();
+            let older =
+                |checkpoint: Option<CheckpointId>| checkpoint.is_some() && checkpoint != newest;
+            let several = |file: &FileName| manifest.registry().intervals_of(*file).len() > 1;
+            let record = &history.records[history.records.len() - 1];
+            for change in &record.changes {
+                match change {
+                    Change::Complete(completion) => {
+                        let mut returned = completion.subtasks.iter().flat_map(|s| &s.returned);
+                        if returned.any(|file| several(&file.name)) {
+                            reached.insert("a file comes back");
+                        }
+                        if completion.parent != before {
+                            reached.insert("a line is abandoned");
+                        }
+                    }
+                    Change::Subsume { checkpoints } if checkpoints.len() > 1 => {
+                        reached.insert("several are dropped at once");
+                    }
+                    Change::Forget { files } if !files.is_empty() => {
+                        reached.insert("tombstones are forgotten");
+                    }
+                    Change::Unpin { .. } => {
+                        reached.insert("a pin ends");
+                    }
+                    Change::End { attempts } if !attempts.is_empty() => {
+                        reached.insert("attempts end");
+                    }
+                    _ => {}
+                }
+            }
+            let pinned = manifest.retained().filter(|id| manifest.is_pinned(*id));
+            let off_line = pinned.filter(|id| !manifest.lineage().any(|line| line == *id));
+            for (is_there, situation) in [
+                (older(manifest.head()), "an older head"),
+                (manifest.retained().count() > 4, "many are retained"),
+                (manifest.released().len() > 2, "released files wait"),
+                (off_line.count() > 0, "a pin off the line"),
+                (history.current.snapshots().len() == 2, "two snapshots"),
+            ] {
+                if is_there {
+                    reached.insert(situation);
+                }
+            }
+        }
+    }
+    let expected = [
+        "a file comes back",
+        "a line is abandoned",
+        "a pin ends",
+        "a pin off the line",
+        "an older head",
+        "attempts end",
+        "many are retained",
+        "released files wait",
+        "several are dropped at once",
+        "tombstones are forgotten",
+        "two snapshots",
+    ];
+    assert_eq!(reached.into_iter().collect::<Vec<_>>(), expected);
 }
 
 fn is_known(manifest: &Manifest, file: FileName) -> bool {
@@ -255,7 +332,10 @@ fn completions_continue_the_line_with_reserved_ids() {
     };
     assert_eq!(stale, parent(3, Some(2)));
     assert_eq!(refused(vec![complete(4, None, 4, &[])]), parent(3, None));
-    let restored = vec![deploy(Some(2), &[(A, 3)]), complete(4, Some(3), 4, &[])];
+    let restored = vec![
+        deploy(Some(2), &[(A, 3), (B, 4)]),
+        complete(4, Some(3), 4, &[]),
+    ];
     assert_eq!(refused(restored), parent(2, Some(3)));
     let unreserved = refused(vec![complete(10, Some(3), 4, &[])]);
     assert_eq!(
@@ -336,6 +416,30 @@ fn attempts_are_named_once_and_in_order() {
         refused(vec![reserve(10, 9)]),
         ApplyError::AttemptsFall { from, to }
     );
+}
+
+/// All attempts of a job run on one line.
+#[test]
+fn a_new_line_replaces_every_attempt() {
+    let mixed = refused(vec![deploy(Some(2), &[(A, 3)])]);
+    let expected = ApplyError::MixedLines {
+        head: Some(CheckpointId(2)),
+        attempt: AttemptId(2),
+        subtask: B,
+    };
+    assert_eq!(mixed, expected);
+    let accepted = [
+        vec![deploy(Some(3), &[(A, 3)])],
+        vec![deploy(Some(2), &[(A, 3), (B, 4)])],
+        vec![deploy(Some(2), &[(A, 3)]), end(&[2])],
+        vec![deploy(Some(2), &[(A, 3)]), deploy(Some(2), &[(B, 4)])],
+    ];
+    for changes in accepted {
+        let mut history = base();
+        history.commit(changes, false);
+        let head = history.manifest.head().map(|head| head.0);
+        history.commit(vec![deploy(head, &[(A, 5)])], false);
+    }
 }
 
 #[test]

@@ -448,7 +448,7 @@ fn golden_manifest() -> Manifest {
     };
     let restore = |head| Change::Deploy {
         head: Some(CheckpointId(head)),
-        attempts: vec![(a, AttemptId(2 + head))],
+        attempts: vec![(a, AttemptId(2 + head)), (b, AttemptId(9 + head))],
     };
     let changes = [
         first,

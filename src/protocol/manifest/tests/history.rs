@@ -127,7 +127,7 @@ impl History {
             return vec![self.describe(choices)];
         }
         if self.manifest.attempts().is_empty() || choices.chance(10) {
-            return vec![self.reserve(), self.deploy(choices)];
+            return self.deploy(choices);
         }
         match choices.below(10) {
             0 => self.pins(choices),
@@ -160,10 +160,11 @@ impl History {
         Change::Describe { operators }
     }
 
-    fn deploy(&self, choices: &mut Choices) -> Change {
+    fn deploy(&self, choices: &mut Choices) -> Vec<Change> {
         let retained: Vec<_> = self.manifest.retained().collect();
+        let restart = self.manifest.restore_point();
         let head = if choices.chance(60) {
-            self.manifest.restore_point()
+            restart
         } else {
             choices.pick(&retained)
         };
@@ -178,7 +179,16 @@ impl History {
                 }
             }
         }
-        Change::Deploy { head, attempts }
+        let replaced: BTreeSet<_> = attempts.iter().map(|(subtask, _)| *subtask).collect();
+        let others = self.manifest.attempts().iter();
+        let others = others.filter(|(subtask, _)| head != restart && !replaced.contains(subtask));
+        let ended: BTreeSet<_> = others.map(|(_, attempt)| *attempt).collect();
+        let ended = ended.into_iter().collect();
+        vec![
+            self.reserve(),
+            Change::Deploy { head, attempts },
+            Change::End { attempts: ended },
+        ]
     }
 
     fn pins(&self, choices: &mut Choices) -> Vec<Change> {
