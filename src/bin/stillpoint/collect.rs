@@ -33,6 +33,8 @@ struct Participant {
     epoch: Option<u64>,
     /// Deleted, or, with `--dry-run`, to be deleted.
     deleted: Vec<String>,
+    /// Condemned, and gone already.
+    absent: Vec<String>,
     failed: Vec<Failed>,
     left: Vec<Left>,
     unparsable: Vec<String>,
@@ -164,6 +166,7 @@ impl Participant {
                 standing: explain::standing(standing),
             })
             .collect();
+        self.absent = report.absent.iter().map(FileName::to_string).collect();
         self.unparsable.clone_from(&report.unparsable);
         self.held_files = report.held_files;
     }

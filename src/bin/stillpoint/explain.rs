@@ -46,8 +46,9 @@ pub async fn run(asked: &Explain) -> Result<Outcome, Error> {
     let mut exits = Vec::new();
     for name in names {
         let mut explanation = inspection.explain(name).await?;
-        if is_missing(&explanation) {
-            // Dropped and deleted since the manifest was read, perhaps.
+        if is_missing(&explanation) || explanation.standing == FileStanding::Orphaned {
+            // Dropped and deleted since the manifest was read, perhaps, or made by an attempt that
+            // has begun since.
             inspection.refresh().await?;
             explanation = inspection.explain(name).await?;
         }

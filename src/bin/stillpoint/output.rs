@@ -7,7 +7,6 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::Value;
 use stillpoint::Error;
-use stillpoint::protocol::id::CheckpointId;
 use stillpoint::protocol::time::WallClock;
 
 use crate::exit::Exit;
@@ -30,6 +29,16 @@ impl Outcome {
             json,
             exit,
         })
+    }
+
+    /// Nothing more to be said.
+    #[cfg(feature = "rocksdb")]
+    pub fn silent(exit: Exit) -> Self {
+        Self {
+            text: String::new(),
+            json: Value::Null,
+            exit,
+        }
     }
 
     /// Prints it on standard output.
@@ -156,12 +165,6 @@ pub fn calendar(at: WallClock) -> String {
     const LAST: u64 = 253_402_300_799_999;
     let since = Duration::from_millis(at.0.min(LAST));
     humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
-}
-
-/// Ids in a row: `3, 4, 7`.
-pub fn ids(checkpoints: impl IntoIterator<Item = CheckpointId>) -> String {
-    let ids: Vec<_> = checkpoints.into_iter().map(|checkpoint| checkpoint.0.to_string()).collect();
-    ids.join(", ")
 }
 
 /// Rows of cells below a heading, each column as wide as its widest cell. The first column is
