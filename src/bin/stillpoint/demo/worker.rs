@@ -73,28 +73,48 @@ async fn live(task: Task, mouth: &Mouth) -> Result<(), Error> {
     let wanted = Arc::new(Wanted::default());
     tokio::spawn(Arc::clone(&wanted).watch(Arc::clone(&participant)));
 
-    let is_last = task.is_last;
-    let player = Player {
+    let player = Arc::new(Player {
         task,
         db,
         participant: Arc::clone(&participant),
         wanted,
         mouth: mouth.clone(),
-    };
-    let playing = tokio::task::spawn_blocking(move || player.play(position));
-    let ended_at = playing
-        .await
-        .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
-    if is_last {
-        // What the kills have left is found and deleted, so that the demo can look whether it is.
-        let cleaned = tokio::time::timeout(CLEANED_WITHIN, participant.cleaned()).await;
-        cleaned.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Deadline, "the store did not come to be clean"))
-        })?;
+    });
+    let ended_at = beside(&player, move |player| player.play(position)).await?;
+    if player.task.is_last {
+        clean(&player).await?;
     }
     participant.close().await?;
     mouth.say(&Message::Finished { position: ended_at });
     Ok(())
+}
+
+/// Runs what blocks where it may.
+async fn beside<T: Send + 'static>(
+    player: &Arc<Player>,
+    work: impl FnOnce(&Player) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let player = Arc::clone(player);
+    let working = tokio::task::spawn_blocking(move || work(&player));
+    working.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?
+}
+
+/// Waits until what the kills have left is found and deleted. Checkpoints go on meanwhile.
+async fn clean(player: &Arc<Player>) -> Result<(), Error> {
+    let is_clean = Arc::new(AtomicBool::new(false));
+    let serving = {
+        let is_clean = Arc::clone(&is_clean);
+        beside(player, move |player| player.serve_until(&is_clean))
+    };
+    let cleaning = async {
+        let cleaned = tokio::time::timeout(CLEANED_WITHIN, player.participant.cleaned()).await;
+        is_clean.store(true, Ordering::Release);
+        cleaned.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Deadline, "the store did not come to be clean"))
+        })
+    };
+    let (served, cleaned) = tokio::join!(serving, cleaning);
+    served.and(cleaned)
 }
 
 fn config(task: &Task) -> Config {
@@ -212,10 +232,7 @@ impl Player {
         let options = without_log();
         let mut position = start;
         loop {
-            if self.wanted.is_wanted.swap(false, Ordering::AcqRel) {
-                self.checkpoint(position)?;
-                self.wanted.taken.notify_one();
-            }
+            self.serve(position)?;
             if told.elapsed() >= TOLD_EVERY {
                 told = Instant::now();
                 self.mouth.say(&Message::Position { position });
@@ -238,6 +255,23 @@ impl Player {
         self.mouth.say(&Message::Position { position });
         self.last_checkpoint(position)?;
         Ok(position)
+    }
+
+    /// Takes the cut that the interval asks for, if it does.
+    fn serve(&self, position: u64) -> Result<(), Error> {
+        if self.wanted.is_wanted.swap(false, Ordering::AcqRel) {
+            self.checkpoint(position)?;
+            self.wanted.taken.notify_one();
+        }
+        Ok(())
+    }
+
+    fn serve_until(&self, end: &AtomicBool) -> Result<(), Error> {
+        while !end.load(Ordering::Acquire) {
+            self.serve(self.task.until)?;
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// Whether more events were counted than the pace asks for by now.
