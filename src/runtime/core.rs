@@ -269,15 +269,17 @@ impl Core {
         if self.cleaning.receiver_count() == 0 {
             return;
         }
-        let owns_nothing = self.subtask.as_ref().is_none_or(|subtask| {
-            subtask.pending_reason().is_none()
-        });
+        let owns_nothing = self
+            .subtask
+            .as_ref()
+            .is_none_or(|subtask| subtask.pending_reason().is_none());
         let cleaning = Cleaning {
             begun: self.sweeps_begun,
             ended: self.sweep_ended,
             idle: owns_nothing && self.coordinator.view().cleaner_idle,
         };
-        self.cleaning.send_if_modified(|told| std::mem::replace(told, cleaning) != cleaning);
+        self.cleaning
+            .send_if_modified(|told| std::mem::replace(told, cleaning) != cleaning);
     }
 
     /// The attempts of earlier holders are over: whoever claims a participant has fenced them.
@@ -328,7 +330,10 @@ impl Core {
             return None;
         }
         let subtask = self.subtask.as_ref().and_then(Subtask::poll_timeout);
-        [self.coordinator.poll_timeout(), subtask].into_iter().flatten().min()
+        [self.coordinator.poll_timeout(), subtask]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn request(&mut self) -> RequestId {
@@ -746,7 +751,9 @@ impl Core {
         if let Some(held) = self.snapshots.get_mut(&checkpoint) {
             let files = secured.files.into_iter();
             *held = Held::Secured {
-                files: files.map(|file| (file.name().clone(), Arc::new(file))).collect(),
+                files: files
+                    .map(|file| (file.name().clone(), Arc::new(file)))
+                    .collect(),
                 pack: Some(secured.pack.into()),
             };
         }
@@ -759,7 +766,10 @@ impl Core {
         };
         match kind {
             FileKind::Pack => pack.clone().map_or(Content::Gone, Content::Pack),
-            FileKind::State => files.get(local).cloned().map_or(Content::Gone, Content::File),
+            FileKind::State => files
+                .get(local)
+                .cloned()
+                .map_or(Content::Gone, Content::File),
         }
     }
 
@@ -844,7 +854,9 @@ impl Core {
                 checkpoints,
                 failure,
             } => {
-                let error = self.about(Error::from(failure)).with_phase(Phase::Checkpoint);
+                let error = self
+                    .about(Error::from(failure))
+                    .with_phase(Phase::Checkpoint);
                 tracing::warn!(%error, "a commit is in doubt and goes on being repeated");
                 effects.push(Effect::Report(ParticipantEvent::InDoubt {
                     checkpoints,
@@ -861,7 +873,9 @@ impl Core {
                 checkpoint,
                 first,
             } => {
-                let mut error = self.about(end::aborted(&first)).with_phase(Phase::Checkpoint);
+                let mut error = self
+                    .about(end::aborted(&first))
+                    .with_phase(Phase::Checkpoint);
                 if let Some(checkpoint) = checkpoint {
                     error = error.with_checkpoint(checkpoint);
                 }
@@ -1027,7 +1041,9 @@ impl Core {
     }
 
     fn aborted(&mut self, checkpoint: CheckpointId, error: Error, effects: &mut Vec<Effect>) {
-        let error = error.with_checkpoint(checkpoint).with_phase(Phase::Checkpoint);
+        let error = error
+            .with_checkpoint(checkpoint)
+            .with_phase(Phase::Checkpoint);
         let Some(under_way) = self.under_way.remove(&checkpoint) else {
             return;
         };
@@ -1036,14 +1052,20 @@ impl Core {
             self.wanted.retain(|wanted| *wanted != checkpoint);
             self.tell_wanted();
             let failure = Failure::new(FailureKind::Cancelled, "aborted before its cut");
-            let event = subtask::Event::SnapshotFailed { checkpoint, failure };
+            let event = subtask::Event::SnapshotFailed {
+                checkpoint,
+                failure,
+            };
             self.inbox.push_back(Input::Subtask(event));
         }
         tracing::info!(%error, "aborted");
         if let Some(fate) = under_way.fate {
             fate.send_replace(Some(Err(error.clone())));
         }
-        effects.push(Effect::Report(ParticipantEvent::Aborted { checkpoint, error }));
+        effects.push(Effect::Report(ParticipantEvent::Aborted {
+            checkpoint,
+            error,
+        }));
     }
 
     fn refused(&mut self, request: RequestId, error: Error, effects: &mut Vec<Effect>) {
@@ -1055,7 +1077,8 @@ impl Core {
         if self.cut.as_ref().is_some_and(is_it)
             && let Some(cut) = self.cut.take()
         {
-            cut.fate.send_replace(Some(Err(error.with_phase(Phase::Checkpoint))));
+            cut.fate
+                .send_replace(Some(Err(error.with_phase(Phase::Checkpoint))));
             effects.push(Effect::Release(Box::new(cut.cut)));
         }
     }
@@ -1094,14 +1117,23 @@ impl Core {
     }
 
     /// Lets go of what the participant holds beyond its end: the state and its directory.
-    pub(super) fn let_go(&mut self) -> (Option<Arc<dyn StateBackend>>, Option<Arc<StateDirectory>>) {
+    pub(super) fn let_go(
+        &mut self,
+    ) -> (Option<Arc<dyn StateBackend>>, Option<Arc<StateDirectory>>) {
         (self.backend.take(), self.directory.take())
     }
 }
 
 /// A sweep lists all files from the beginning, then all manifest objects to the end.
 fn begins_sweep(call: &StoreCall) -> bool {
-    matches!(call, StoreCall::List { listing: Listing::Shared, after: None, .. })
+    matches!(
+        call,
+        StoreCall::List {
+            listing: Listing::Shared,
+            after: None,
+            ..
+        }
+    )
 }
 
 fn ends_sweep(event: &coordinator::Event) -> bool {

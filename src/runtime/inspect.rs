@@ -235,7 +235,11 @@ impl Inspection {
                     size_bytes: files.iter().map(|file| size(file.digest)).sum(),
                     own_files: own.len(),
                     own_bytes: own.iter().map(|file| size(file.digest)).sum(),
-                    user_bytes: described.subtasks.get(&SUBTASK).cloned().unwrap_or_default(),
+                    user_bytes: described
+                        .subtasks
+                        .get(&SUBTASK)
+                        .cloned()
+                        .unwrap_or_default(),
                     pins: manifest
                         .pins()
                         .iter()
@@ -384,7 +388,9 @@ impl Inspection {
                 Err(error) => return Err(about(error)),
             }
         }
-        report.faults.sort_by(|one, other| one.file().cmp(&other.file()));
+        report
+            .faults
+            .sort_by(|one, other| one.file().cmp(&other.file()));
         Ok(report)
     }
 
@@ -400,15 +406,23 @@ impl Inspection {
         directory: impl AsRef<Path>,
         options: &RestoreOptions,
     ) -> Result<RestoreReport> {
-        let about = |error| self.about(error, Phase::Restore).with_checkpoint(checkpoint);
+        let about = |error| {
+            self.about(error, Phase::Restore)
+                .with_checkpoint(checkpoint)
+        };
         self.retained(checkpoint)?;
         let files = self.manifest.registry().files(checkpoint, SUBTASK);
         let wanted = Wanted {
             root: self.manifest.root(),
             checkpoint,
-            files: files.into_iter().map(|file| file.to_description()).collect(),
+            files: files
+                .into_iter()
+                .map(|file| file.to_description())
+                .collect(),
         };
-        let directory = restore::take(directory.as_ref().to_owned()).await.map_err(about)?;
+        let directory = restore::take(directory.as_ref().to_owned())
+            .await
+            .map_err(about)?;
         let filled = restore::fill(&self.around, &directory, &wanted, options).await;
         let report = match filled {
             Ok(report) => report,
@@ -428,7 +442,9 @@ impl Inspection {
             }
         };
         let root = wanted.root;
-        blocking(move || directory.set_clean(root, checkpoint)).await.map_err(about)?;
+        blocking(move || directory.set_clean(root, checkpoint))
+            .await
+            .map_err(about)?;
         Ok(report)
     }
 
@@ -485,7 +501,10 @@ impl Inspection {
         let mut after: Option<String> = None;
         let limit = self.around.config.checkpoints.limits.list_page_max;
         loop {
-            let list = self.around.store.list(SHARED_PREFIX, after.as_deref(), limit);
+            let list = self
+                .around
+                .store
+                .list(SHARED_PREFIX, after.as_deref(), limit);
             let page = done(at_once(list, self.around.config.progress_deadline).await)?;
             after = page.more.then(|| page.names.last().cloned()).flatten();
             for name in page.names {
@@ -514,7 +533,9 @@ impl Inspection {
 
     fn others(&self, checkpoint: CheckpointId) -> Vec<CheckpointId> {
         let retained = self.manifest.retained();
-        retained.filter(|retained| *retained != checkpoint).collect()
+        retained
+            .filter(|retained| *retained != checkpoint)
+            .collect()
     }
 
     /// Something of the checkpoint was not found: damage, unless it was dropped meanwhile.
@@ -523,7 +544,10 @@ impl Inspection {
         if manifest.is_retained(checkpoint) {
             return Ok(());
         }
-        let newer = manifest.retained().filter(|retained| *retained > checkpoint).collect();
+        let newer = manifest
+            .retained()
+            .filter(|retained| *retained > checkpoint)
+            .collect();
         let cause = "it was dropped while it was read, because newer ones completed";
         Err(Error::new(ErrorKind::Subsumed, cause)
             .with_checkpoint(checkpoint)
@@ -545,7 +569,11 @@ impl fmt::Debug for Inspection {
 }
 
 async fn read(participant: &str, around: &Surroundings) -> Result<Manifest> {
-    let about = |error: Error| error.with_participant(participant).with_phase(Phase::Inspect);
+    let about = |error: Error| {
+        error
+            .with_participant(participant)
+            .with_phase(Phase::Inspect)
+    };
     let expected = Expected {
         job: Some(participant.to_owned()),
         root: None,
@@ -580,15 +608,17 @@ async fn check(
     loop {
         around.budget.admit().await;
         let answer = match depth {
-            VerifyDepth::Sizes => at_once(around.store.size(&key), deadline)
-                .await
-                .map(|size_bytes| {
-                    moved.add(size_bytes);
-                    Digest {
-                        size_bytes,
-                        checksum: file.digest.checksum,
-                    }
-                }),
+            VerifyDepth::Sizes => {
+                at_once(around.store.size(&key), deadline)
+                    .await
+                    .map(|size_bytes| {
+                        moved.add(size_bytes);
+                        Digest {
+                            size_bytes,
+                            checksum: file.digest.checksum,
+                        }
+                    })
+            }
             VerifyDepth::Checksums => {
                 let _permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
                 let read = Box::pin(storage::digest(&*around.store, &key, moved));
@@ -600,10 +630,7 @@ async fn check(
             Answer::Done(found) => {
                 let cause = format!(
                     "{} bytes with checksum {}, recorded are {} with {}",
-                    found.size_bytes,
-                    found.checksum,
-                    file.digest.size_bytes,
-                    file.digest.checksum
+                    found.size_bytes, found.checksum, file.digest.size_bytes, file.digest.checksum
                 );
                 return Err(Error::new(ErrorKind::Corrupt, cause));
             }

@@ -173,13 +173,17 @@ pub(super) async fn fill(
     let filling = fill_now(around, directory, wanted, options);
     let filled = match options.deadline {
         None => filling.await,
-        Some(deadline) => tokio::time::timeout(deadline, filling).await.unwrap_or_else(|_| {
-            let cause = format!("not restored within {} ms", deadline.as_millis());
-            Err(Error::new(ErrorKind::Deadline, cause))
-        }),
+        Some(deadline) => tokio::time::timeout(deadline, filling)
+            .await
+            .unwrap_or_else(|_| {
+                let cause = format!("not restored within {} ms", deadline.as_millis());
+                Err(Error::new(ErrorKind::Deadline, cause))
+            }),
     };
     filled.map_err(|error| {
-        error.with_phase(Phase::Restore).with_checkpoint(wanted.checkpoint)
+        error
+            .with_phase(Phase::Restore)
+            .with_checkpoint(wanted.checkpoint)
     })
 }
 
@@ -208,7 +212,14 @@ async fn fill_now(
         let (directory, locals) = (Arc::clone(directory), locals.clone());
         blocking(move || directory.begin(&kept, locals.iter())).await?;
     }
-    fetch_all(around, directory, wanted.root, plan.fetch, &options.progress).await?;
+    fetch_all(
+        around,
+        directory,
+        wanted.root,
+        plan.fetch,
+        &options.progress,
+    )
+    .await?;
     let pack = match &plan.pack {
         Some(pack) => fetch_pack(around, pack, &options.progress).await?,
         None => Pack::new(),
@@ -295,7 +306,10 @@ async fn fetch_all(
             return first;
         };
         let result = joined.unwrap_or_else(|error| {
-            Err(Error::new(ErrorKind::Internal, format!("a fetch failed: {error}")))
+            Err(Error::new(
+                ErrorKind::Internal,
+                format!("a fetch failed: {error}"),
+            ))
         });
         if first.is_ok() && result.is_err() {
             // The others end what they are at, and begin nothing more.
@@ -339,7 +353,10 @@ async fn fetch(
             Answer::Refused => {
                 let (directory, local) = (Arc::clone(directory), file.local.clone());
                 blocking(move || directory.remove(&local)).await?;
-                Failure::new(FailureKind::Corrupt, "a file of that name came up meanwhile")
+                Failure::new(
+                    FailureKind::Corrupt,
+                    "a file of that name came up meanwhile",
+                )
             }
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
@@ -389,7 +406,9 @@ async fn fetch_pack(
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
         tries += 1;
-        again(around, failure, tries).await.map_err(|error| error.with_file(pack.name))?;
+        again(around, failure, tries)
+            .await
+            .map_err(|error| error.with_file(pack.name))?;
     }
 }
 
@@ -421,4 +440,3 @@ pub(super) async fn blocking<T: Send + 'static>(
 pub(super) fn is_missing(error: &Error) -> bool {
     error.kind() == ErrorKind::NotFound && error.file().is_some()
 }
-

@@ -311,8 +311,9 @@ impl StateDirectory {
             remove(&self.path.join(OWN_FOLDER))?;
         }
         if self.was_made {
-            fs::remove_dir(&self.path)
-                .map_err(|error| failed(&error, format_args!("removing {}", self.path.display())))?;
+            fs::remove_dir(&self.path).map_err(|error| {
+                failed(&error, format_args!("removing {}", self.path.display()))
+            })?;
         }
         Ok(())
     }

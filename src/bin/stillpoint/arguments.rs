@@ -105,7 +105,9 @@ impl FromStr for Wanted {
         if text == "newest" {
             return Ok(Self::Newest);
         }
-        let id = text.parse().map_err(|_| "a checkpoint's id is a number, or `newest`")?;
+        let id = text
+            .parse()
+            .map_err(|_| "a checkpoint's id is a number, or `newest`")?;
         Ok(Self::Id(CheckpointId(id)))
     }
 }
@@ -211,7 +213,10 @@ pub struct Demo {
 #[derive(Args, Debug)]
 pub struct DemoWorker {
     /// What to do, as the demo says it
-    #[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "there is no demo"))]
+    #[cfg_attr(
+        not(feature = "rocksdb"),
+        allow(dead_code, reason = "there is no demo")
+    )]
     pub task: String,
 }
 

@@ -14,7 +14,10 @@ pub async fn of_bytes<T>(
     progress: &RestoreProgress,
     work: impl Future<Output = T>,
 ) -> T {
-    let bar = bar("{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left", what);
+    let bar = bar(
+        "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left",
+        what,
+    );
     let result = follow(work, || {
         bar.set_length(progress.total_bytes());
         bar.set_position(progress.fetched_bytes());
@@ -33,6 +36,7 @@ pub async fn of_waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// A bar that the caller moves.
+#[cfg(feature = "rocksdb")]
 pub fn of_steps(what: &str, steps: u64) -> ProgressBar {
     let bar = bar("{msg} {wide_bar} {human_pos}/{human_len}, {eta} left", what);
     bar.set_length(steps);

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stillpoint::protocol::id::FileName;
-use stillpoint::{
-    Claim, CollectReport, Config, Error, ErrorKind, FileStanding, Repository,
-};
+use stillpoint::{Claim, CollectReport, Config, Error, ErrorKind, FileStanding, Repository};
 
 use crate::arguments::Collect;
 use crate::bar;
@@ -54,8 +52,16 @@ struct Left {
 }
 
 pub async fn run(asked: &Collect) -> Result<Outcome, Error> {
-    let access = if asked.dry_run { Access::Read } else { Access::Write };
-    let config = if asked.take_over { brisk(asked.deadline) } else { Config::default() };
+    let access = if asked.dry_run {
+        Access::Read
+    } else {
+        Access::Write
+    };
+    let config = if asked.take_over {
+        brisk(asked.deadline)
+    } else {
+        Config::default()
+    };
     let root = Root::open(&asked.at, access, config).await?;
     let mut participants = Vec::new();
     let mut exits = Vec::new();
@@ -73,7 +79,10 @@ pub async fn run(asked: &Collect) -> Result<Outcome, Error> {
             participants.push(participant);
         }
     }
-    if participants.iter().any(|participant| !participant.failed.is_empty()) {
+    if participants
+        .iter()
+        .any(|participant| !participant.failed.is_empty())
+    {
         exits.push(Exit::Unavailable);
     }
     let document = Document {
@@ -117,7 +126,10 @@ async fn take_over(
     let mut participant = Participant {
         name: name.to_owned(),
         epoch: Some(epoch),
-        deleted: garbage(&before).difference(&gone).map(FileName::to_string).collect(),
+        deleted: garbage(&before)
+            .difference(&gone)
+            .map(FileName::to_string)
+            .collect(),
         ..Participant::default()
     };
     participant.add_rest(&after);
@@ -125,10 +137,15 @@ async fn take_over(
 }
 
 async fn clean(claim: &Claim, deadline: Duration) -> Result<(), Error> {
-    tokio::time::timeout(deadline, claim.clean()).await.unwrap_or_else(|_| {
-        let cause = format!("not clean within {} s; what is left, the next holder deletes", deadline.as_secs());
-        Err(Error::new(ErrorKind::Deadline, cause).with_participant(claim.participant()))
-    })
+    tokio::time::timeout(deadline, claim.clean())
+        .await
+        .unwrap_or_else(|_| {
+            let cause = format!(
+                "not clean within {} s; what is left, the next holder deletes",
+                deadline.as_secs()
+            );
+            Err(Error::new(ErrorKind::Deadline, cause).with_participant(claim.participant()))
+        })
 }
 
 /// Everything that a look at the store found and no retained checkpoint refers to.
@@ -173,7 +190,10 @@ impl Participant {
 
     fn left_as(&self, standing: &FileStanding) -> usize {
         let standing = explain::standing(standing);
-        self.left.iter().filter(|left| left.standing == standing).count()
+        self.left
+            .iter()
+            .filter(|left| left.standing == standing)
+            .count()
     }
 }
 
@@ -196,7 +216,10 @@ impl Participant {
             return writeln!(f, "  {error}");
         }
         if let Some(epoch) = self.epoch {
-            writeln!(f, "  taken over in epoch {epoch}: whoever held it is fenced")?;
+            writeln!(
+                f,
+                "  taken over in epoch {epoch}: whoever held it is fenced"
+            )?;
         }
         let verb = if dry_run { "to delete" } else { "deleted" };
         writeln!(f, "  {verb}: {} condemned files", self.deleted.len())?;
@@ -206,11 +229,21 @@ impl Participant {
         for failed in &self.failed {
             writeln!(f, "  NOT deleted: {}: {}", failed.file, failed.error)?;
         }
-        writeln!(f, "  left: {} files of retained checkpoints", self.held_files)?;
+        writeln!(
+            f,
+            "  left: {} files of retained checkpoints",
+            self.held_files
+        )?;
         let kinds = [
-            (FileStanding::Released, "released, to be condemned by the holder"),
+            (
+                FileStanding::Released,
+                "released, to be condemned by the holder",
+            ),
             (FileStanding::OfLiveAttempt, "of a checkpoint under way"),
-            (FileStanding::Orphaned, "orphaned: a holder's next sweep, or --take-over, deletes them"),
+            (
+                FileStanding::Orphaned,
+                "orphaned: a holder's next sweep, or --take-over, deletes them",
+            ),
         ];
         for (standing, meaning) in kinds {
             let count = self.left_as(&standing);
@@ -219,7 +252,10 @@ impl Participant {
             }
         }
         for name in &self.unparsable {
-            writeln!(f, "  left: {name:?}, which no rule can parse: nobody's to delete")?;
+            writeln!(
+                f,
+                "  left: {name:?}, which no rule can parse: nobody's to delete"
+            )?;
         }
         Ok(())
     }

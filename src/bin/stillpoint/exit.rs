@@ -51,8 +51,12 @@ impl Exit {
             Self::NotFound => {
                 "not there: directory, participant, checkpoint (dropped meanwhile included) or file"
             }
-            Self::Refused => "refused: fenced by another holder, in use, or of another format or job",
-            Self::Unavailable => "the store or the file system would not: denied, full, slow, broken",
+            Self::Refused => {
+                "refused: fenced by another holder, in use, or of another format or job"
+            }
+            Self::Unavailable => {
+                "the store or the file system would not: denied, full, slow, broken"
+            }
             Self::Internal => "a defect of this program",
             Self::Interrupted => "interrupted from the keyboard",
         }
@@ -60,7 +64,9 @@ impl Exit {
 
     /// The table, for the help.
     pub fn table() -> String {
-        let rows = Self::ALL.iter().map(|exit| format!("  {:>3}  {}\n", exit.code(), exit.meaning()));
+        let rows = Self::ALL
+            .iter()
+            .map(|exit| format!("  {:>3}  {}\n", exit.code(), exit.meaning()));
         format!("Exit status:\n{}", rows.collect::<String>())
     }
 

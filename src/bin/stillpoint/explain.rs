@@ -62,7 +62,9 @@ pub async fn run(asked: &Explain) -> Result<Outcome, Error> {
     if files.is_empty() {
         let cause = "no record names such a file, and none is stored";
         let error = Error::new(ErrorKind::NotFound, cause);
-        return Err(error.with_participant(inspection.participant()).with_file(pasted));
+        return Err(error
+            .with_participant(inspection.participant())
+            .with_file(pasted));
     }
     let document = Document {
         participant: inspection.participant().to_owned(),
@@ -90,7 +92,9 @@ fn below_participant<'a>(root: &Root, pasted: &'a str) -> Result<Option<(String,
     for (at, _) in parts {
         for name in &root.participants {
             let folder = root.repository.folder(name)?;
-            let rest = pasted[at..].strip_prefix(&folder).and_then(|rest| rest.strip_prefix('/'));
+            let rest = pasted[at..]
+                .strip_prefix(&folder)
+                .and_then(|rest| rest.strip_prefix('/'));
             if let Some(rest) = rest {
                 return Ok(Some((name.clone(), rest)));
             }
@@ -105,13 +109,16 @@ fn names(inspection: &Inspection, pasted: &str) -> Result<Vec<FileName>, Error> 
     let parts: Vec<&str> = pasted.rsplitn(3, '/').collect();
     if let [number, attempt, rest @ ..] = &*parts {
         let shared = format!("shared/{attempt}/{number}");
-        let is_shared = rest.first().is_none_or(|rest| *rest == "shared" || rest.ends_with("/shared"));
+        let is_shared = rest
+            .first()
+            .is_none_or(|rest| *rest == "shared" || rest.ends_with("/shared"));
         if let (true, Some(ObjectName::Shared(name))) = (is_shared, ObjectName::parse(&shared)) {
             return Ok(vec![name]);
         }
     }
     let end = parts.first().copied().unwrap_or(pasted);
-    let manifest = ObjectName::parse(pasted).or_else(|| ObjectName::parse(&format!("manifest/{end}")));
+    let manifest =
+        ObjectName::parse(pasted).or_else(|| ObjectName::parse(&format!("manifest/{end}")));
     match manifest {
         Some(ObjectName::Manifest(_)) => {
             let cause = "a record or a snapshot of the manifest: its holder alone deletes it, once `CURRENT` \
@@ -205,8 +212,16 @@ pub fn standing(standing: &FileStanding) -> &'static str {
 impl Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.files {
-            let garbage = if file.is_garbage { "garbage" } else { "no garbage" };
-            writeln!(f, "{} of {}: {garbage} ({})", file.name, self.participant, file.standing)?;
+            let garbage = if file.is_garbage {
+                "garbage"
+            } else {
+                "no garbage"
+            };
+            writeln!(
+                f,
+                "{} of {}: {garbage} ({})",
+                file.name, self.participant, file.standing
+            )?;
             if !file.held_by.is_empty() {
                 let by: Vec<_> = file.held_by.iter().map(u64::to_string).collect();
                 writeln!(f, "  referred to by  checkpoint {}", by.join(", "))?;
@@ -215,7 +230,11 @@ impl Display for Document {
                 writeln!(f, "  local name      {local} ({kind})")?;
             }
             if let (Some(size_bytes), Some(checksum)) = (file.size_bytes, &file.checksum) {
-                writeln!(f, "  recorded        {}, checksum {checksum}", output::bytes(size_bytes))?;
+                writeln!(
+                    f,
+                    "  recorded        {}, checksum {checksum}",
+                    output::bytes(size_bytes)
+                )?;
             }
             match file.stored_bytes {
                 Some(size_bytes) => writeln!(f, "  stored          {}", output::bytes(size_bytes))?,

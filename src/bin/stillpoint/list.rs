@@ -70,11 +70,19 @@ impl Participant {
             error: None,
             epoch: manifest.epoch().0,
             version: manifest.version().0,
-            attempts: manifest.attempts().values().map(|attempt| attempt.0).collect(),
+            attempts: manifest
+                .attempts()
+                .values()
+                .map(|attempt| attempt.0)
+                .collect(),
             restore_point: manifest.restore_point().map(|checkpoint| checkpoint.0),
             tombstones: manifest.tombstones().len(),
             released: manifest.released().len(),
-            checkpoints: inspection.checkpoints().iter().map(Checkpoint::from).collect(),
+            checkpoints: inspection
+                .checkpoints()
+                .iter()
+                .map(Checkpoint::from)
+                .collect(),
         }
     }
 
@@ -127,23 +135,46 @@ impl Display for Document {
 
 impl Display for Participant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, epoch, version, .. } = self;
+        let Self {
+            name,
+            epoch,
+            version,
+            ..
+        } = self;
         if let Some(error) = &self.error {
             return writeln!(f, "{name}\n  can't be read: {error}");
         }
-        let held = if self.attempts.is_empty() { "nobody runs it" } else { "in use, or its process died" };
+        let held = if self.attempts.is_empty() {
+            "nobody runs it"
+        } else {
+            "in use, or its process died"
+        };
         writeln!(f, "{name}  epoch {epoch}, version {version}, {held}")?;
         if self.checkpoints.is_empty() {
             return writeln!(f, "  no checkpoint has completed yet");
         }
-        let mut table =
-            Table::new(["checkpoint", "cut at", "after", "files", "size", "own files", "own size", "attached"]);
+        let mut table = Table::new([
+            "checkpoint",
+            "cut at",
+            "after",
+            "files",
+            "size",
+            "own files",
+            "own size",
+            "attached",
+        ]);
         for checkpoint in &self.checkpoints {
-            let mark = if checkpoint.is_restore_point { " *" } else { "" };
+            let mark = if checkpoint.is_restore_point {
+                " *"
+            } else {
+                ""
+            };
             table.row([
                 format!("{}{mark}", checkpoint.id),
                 checkpoint.cut_at.clone(),
-                checkpoint.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string()),
+                checkpoint
+                    .parent
+                    .map_or_else(|| "-".to_owned(), |parent| parent.to_string()),
                 checkpoint.files.to_string(),
                 output::bytes(checkpoint.size_bytes),
                 checkpoint.own_files.to_string(),
@@ -152,8 +183,17 @@ impl Display for Participant {
             ]);
         }
         table.fmt(f)?;
-        for checkpoint in self.checkpoints.iter().filter(|checkpoint| !checkpoint.pins.is_empty()) {
-            writeln!(f, "  checkpoint {} is pinned by {}", checkpoint.id, checkpoint.pins.join(", "))?;
+        for checkpoint in self
+            .checkpoints
+            .iter()
+            .filter(|checkpoint| !checkpoint.pins.is_empty())
+        {
+            writeln!(
+                f,
+                "  checkpoint {} is pinned by {}",
+                checkpoint.id,
+                checkpoint.pins.join(", ")
+            )?;
         }
         writeln!(f, "  * is what a restart restores; own: in no older one")
     }

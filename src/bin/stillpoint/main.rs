@@ -87,7 +87,10 @@ async fn dispatch(command: &Command) -> Result<Outcome, Error> {
 }
 
 fn interrupted() -> Error {
-    Error::new(ErrorKind::Cancelled, "interrupted; the same command may be given again")
+    Error::new(
+        ErrorKind::Cancelled,
+        "interrupted; the same command may be given again",
+    )
 }
 
 #[cfg(feature = "rocksdb")]
@@ -125,7 +128,10 @@ fn log_to_stderr(level: Level) {
         Level::Debug => LevelFilter::DEBUG,
         Level::Trace => LevelFilter::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .init();
 }
 
 /// Help and version are printed; anything else that could not be parsed is wrong usage, told as
@@ -135,7 +141,11 @@ fn refuse(error: &clap::Error) -> Exit {
     if !error.use_stderr() || !wants_json {
         // Whoever reads the help may have had enough of it.
         let _ = error.print();
-        return if error.use_stderr() { Exit::Usage } else { Exit::Done };
+        return if error.use_stderr() {
+            Exit::Usage
+        } else {
+            Exit::Done
+        };
     }
     let rendered = error.render().to_string();
     let cause = rendered.trim().trim_start_matches("error: ");

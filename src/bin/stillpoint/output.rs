@@ -21,9 +21,8 @@ pub struct Outcome {
 impl Outcome {
     /// A document that is shown to people as its `Display` says, to programs as its `Serialize`.
     pub fn new(document: &(impl Display + Serialize), exit: Exit) -> Result<Self, Error> {
-        let json = serde_json::to_value(document).map_err(|error| {
-            Error::new(stillpoint::ErrorKind::Internal, error.to_string())
-        })?;
+        let json = serde_json::to_value(document)
+            .map_err(|error| Error::new(stillpoint::ErrorKind::Internal, error.to_string()))?;
         Ok(Self {
             text: document.to_string(),
             json,
@@ -43,7 +42,11 @@ impl Outcome {
 
     /// Prints it on standard output.
     pub fn print(self, command: &str, as_json: bool) -> Exit {
-        let printed = if as_json { print_json(command, self.json) } else { print(&self.text) };
+        let printed = if as_json {
+            print_json(command, self.json)
+        } else {
+            print(&self.text)
+        };
         after_printing(printed, self.exit)
     }
 }
@@ -106,7 +109,11 @@ impl From<&Error> for Fault {
             checkpoint: error.checkpoint().map(|checkpoint| checkpoint.0),
             file: error.file().map(str::to_owned),
             phase: error.phase().map(|phase| phase.to_string()),
-            alternatives: error.alternatives().iter().map(|checkpoint| checkpoint.0).collect(),
+            alternatives: error
+                .alternatives()
+                .iter()
+                .map(|checkpoint| checkpoint.0)
+                .collect(),
         }
     }
 }
@@ -131,7 +138,9 @@ impl UserBytes {
             let _ = write!(hex, "{byte:02x}");
             hex
         });
-        let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(char::is_control));
+        let text = std::str::from_utf8(bytes)
+            .ok()
+            .filter(|text| !text.contains(char::is_control));
         Self {
             hex,
             text: text.map(str::to_owned),
@@ -147,7 +156,11 @@ impl Display for UserBytes {
             Some(text) if text.len() <= SHOWN_MAX => write!(f, "{text:?}"),
             Some(_) | None => {
                 let shown: String = self.hex.chars().take(SHOWN_MAX).collect();
-                let rest = if shown.len() < self.hex.len() { "…" } else { "" };
+                let rest = if shown.len() < self.hex.len() {
+                    "…"
+                } else {
+                    ""
+                };
                 write!(f, "0x{shown}{rest} ({} bytes)", self.hex.len() / 2)
             }
         }

@@ -50,8 +50,16 @@ pub async fn run(asked: &Restore) -> Result<Outcome, Error> {
 
 impl Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { participant, checkpoint, directory, .. } = self;
-        writeln!(f, "{directory} is equal to checkpoint {checkpoint} of {participant}")?;
+        let Self {
+            participant,
+            checkpoint,
+            directory,
+            ..
+        } = self;
+        writeln!(
+            f,
+            "{directory} is equal to checkpoint {checkpoint} of {participant}"
+        )?;
         writeln!(
             f,
             "  {} files were fetched, {}; {} were there already",

@@ -45,7 +45,10 @@ impl Root {
         };
         // A directory of another kind is left before anything is done in it.
         check_kind(&at.root)?;
-        let repository = Repository::builder(store).with_config(config).open().await?;
+        let repository = Repository::builder(store)
+            .with_config(config)
+            .open()
+            .await?;
         let mut participants = repository.participants().await?;
         if let Some(name) = &at.participant {
             if !participants.contains(name) {
@@ -63,7 +66,10 @@ impl Root {
     pub fn one(&self) -> Result<&str, Error> {
         match &*self.participants {
             [one] => Ok(one),
-            [] => Err(Error::new(ErrorKind::NotFound, "the repository is empty: it has no participants")),
+            [] => Err(Error::new(
+                ErrorKind::NotFound,
+                "the repository is empty: it has no participants",
+            )),
             several => {
                 let cause = format!(
                     "there are several participants, choose one with --participant: {}",
@@ -94,14 +100,21 @@ pub fn resolve(inspection: &Inspection, wanted: Wanted) -> Result<CheckpointId, 
 fn no_such_participant(name: &str, participants: &[String]) -> Error {
     let cause = match participants {
         [] => "the repository is empty: it has no participants".to_owned(),
-        several => format!("there is no such participant; there are {}", listed(several)),
+        several => format!(
+            "there is no such participant; there are {}",
+            listed(several)
+        ),
     };
     Error::new(ErrorKind::NotFound, cause).with_participant(name)
 }
 
 fn listed(names: &[String]) -> String {
     const SHOWN_MAX: usize = 20;
-    let shown: Vec<_> = names.iter().take(SHOWN_MAX).map(|name| format!("{name:?}")).collect();
+    let shown: Vec<_> = names
+        .iter()
+        .take(SHOWN_MAX)
+        .map(|name| format!("{name:?}"))
+        .collect();
     let rest = names.len().saturating_sub(SHOWN_MAX);
     match rest {
         0 => shown.join(", "),
@@ -118,7 +131,10 @@ fn check_kind(root: &Path) -> Result<(), Error> {
     if names.iter().any(|name| name == "participants") {
         return Ok(());
     }
-    let Some(foreign) = names.iter().find(|name| !OWN_NAMES.contains(&name.as_str())) else {
+    let Some(foreign) = names
+        .iter()
+        .find(|name| !OWN_NAMES.contains(&name.as_str()))
+    else {
         return Ok(());
     };
     let invalid = |cause: String| Err(Error::new(ErrorKind::Invalid, cause));
@@ -128,7 +144,9 @@ fn check_kind(root: &Path) -> Result<(), Error> {
             "{shown} is the directory of one participant; --root takes the repository's, which holds `participants`"
         ));
     }
-    invalid(format!("{shown} is no repository: it holds {foreign:?} and no `participants`"))
+    invalid(format!(
+        "{shown} is no repository: it holds {foreign:?} and no `participants`"
+    ))
 }
 
 /// The names in a directory, in order, as far as they matter.

@@ -57,7 +57,10 @@ pub async fn run(asked: &Show) -> Result<Outcome, Error> {
     let inspection = root.inspect_one().await?;
     let checkpoint = root::resolve(&inspection, asked.checkpoint)?;
     let files = inspection.files(checkpoint)?;
-    let described = inspection.checkpoints().into_iter().find(|info| info.checkpoint == checkpoint);
+    let described = inspection
+        .checkpoints()
+        .into_iter()
+        .find(|info| info.checkpoint == checkpoint);
     let Some(described) = described else {
         let cause = "it has files and no description";
         return Err(Error::new(ErrorKind::Internal, cause).with_checkpoint(checkpoint));
@@ -94,7 +97,15 @@ impl Display for Document {
             checkpoint.own_files,
             output::bytes(checkpoint.own_bytes),
         )?;
-        let mut table = Table::new(["file", "local name", "kind", "size", "checksum", "since", "references"]);
+        let mut table = Table::new([
+            "file",
+            "local name",
+            "kind",
+            "size",
+            "checksum",
+            "since",
+            "references",
+        ]);
         for file in &self.files {
             table.row([
                 file.name.clone(),

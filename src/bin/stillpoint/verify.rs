@@ -54,7 +54,11 @@ impl From<&VerifyReport> for Checkpoint {
 
 pub async fn run(asked: &Verify) -> Result<Outcome, Error> {
     let root = Root::open(&asked.at, Access::Read, Config::default()).await?;
-    let depth = if asked.full { VerifyDepth::Checksums } else { VerifyDepth::Sizes };
+    let depth = if asked.full {
+        VerifyDepth::Checksums
+    } else {
+        VerifyDepth::Sizes
+    };
     let mut document = Document {
         depth: match depth {
             VerifyDepth::Checksums => "checksums",
@@ -83,7 +87,10 @@ pub async fn run(asked: &Verify) -> Result<Outcome, Error> {
         participant.checkpoints.push(Checkpoint::from(&report));
         document.participants.push(participant);
     }
-    let mut checkpoints = document.participants.iter().flat_map(|participant| &participant.checkpoints);
+    let mut checkpoints = document
+        .participants
+        .iter()
+        .flat_map(|participant| &participant.checkpoints);
     if checkpoints.any(|checkpoint| !checkpoint.faults.is_empty()) {
         exits.push(Exit::CheckFailed);
     }
@@ -165,17 +172,26 @@ impl Participant {
             let Checkpoint { id, files, .. } = checkpoint;
             let size = output::bytes(checkpoint.size_bytes);
             if checkpoint.faults.is_empty() {
-                writeln!(f, "  checkpoint {id}: {depth} of {files} files, {size}, are right")?;
+                writeln!(
+                    f,
+                    "  checkpoint {id}: {depth} of {files} files, {size}, are right"
+                )?;
             } else {
                 let faults = checkpoint.faults.len();
-                writeln!(f, "  checkpoint {id}: {faults} of {files} files are damaged or missing")?;
+                writeln!(
+                    f,
+                    "  checkpoint {id}: {faults} of {files} files are damaged or missing"
+                )?;
             }
             for fault in &checkpoint.faults {
                 writeln!(f, "    {fault}")?;
             }
         }
         for dropped in &self.dropped {
-            writeln!(f, "  checkpoint {dropped}: dropped meanwhile, because newer ones completed")?;
+            writeln!(
+                f,
+                "  checkpoint {dropped}: dropped meanwhile, because newer ones completed"
+            )?;
         }
         if let Some(error) = &self.error {
             writeln!(f, "  {error}")?;

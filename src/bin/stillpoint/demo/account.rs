@@ -98,17 +98,18 @@ impl Account {
             last.deleted_files += life.deleted_before;
         }
         self.aborted_checkpoints += life.aborted;
-        self.checkpoints.extend(life.rows.iter().map(|row| Checkpoint {
-            id: row.completed.checkpoint,
-            life: life.number,
-            duration_microseconds: row.completed.duration_microseconds,
-            held_microseconds: row.completed.held_microseconds,
-            state_bytes: row.completed.state_bytes,
-            uploaded_bytes: row.completed.uploaded_bytes,
-            new_files: row.completed.uploaded_files,
-            reused_files: row.completed.reused_files,
-            deleted_files: row.deleted_files,
-        }));
+        self.checkpoints
+            .extend(life.rows.iter().map(|row| Checkpoint {
+                id: row.completed.checkpoint,
+                life: life.number,
+                duration_microseconds: row.completed.duration_microseconds,
+                held_microseconds: row.completed.held_microseconds,
+                state_bytes: row.completed.state_bytes,
+                uploaded_bytes: row.completed.uploaded_bytes,
+                new_files: row.completed.uploaded_files,
+                reused_files: row.completed.reused_files,
+                deleted_files: row.deleted_files,
+            }));
     }
 
     pub fn add_kill(&mut self, kill: Kill) {
@@ -132,7 +133,11 @@ impl Account {
     fn find_reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         for comparison in &self.comparisons {
-            let Comparison { checkpoint, difference, .. } = comparison;
+            let Comparison {
+                checkpoint,
+                difference,
+                ..
+            } = comparison;
             if !difference.is_none() {
                 reasons.push(format!(
                     "checkpoint {checkpoint}, restored, differs from the truth: {} keys are missing, {} unexpected, \
@@ -142,17 +147,27 @@ impl Account {
             }
         }
         let last = self.comparisons.last();
-        let compared_at = last.filter(|last| last.after == "end").map(|last| last.position);
+        let compared_at = last
+            .filter(|last| last.after == "end")
+            .map(|last| last.position);
         if compared_at != Some(self.events) || self.finished_at != Some(self.events) {
-            reasons.push(format!("the end of the stream, position {}, was not compared", self.events));
+            reasons.push(format!(
+                "the end of the stream, position {}, was not compared",
+                self.events
+            ));
         }
         let kills = self.kills_that_count();
         if kills < self.kills_wanted {
-            reasons.push(format!("{kills} kills fell into an upload, {} were wanted", self.kills_wanted));
+            reasons.push(format!(
+                "{kills} kills fell into an upload, {} were wanted",
+                self.kills_wanted
+            ));
         }
         match self.left_over_files {
             Some(0) => {}
-            Some(files) => reasons.push(format!("{files} files were left that no checkpoint refers to")),
+            Some(files) => reasons.push(format!(
+                "{files} files were left that no checkpoint refers to"
+            )),
             None => reasons.push("it was not looked for files that were left".to_owned()),
         }
         reasons
@@ -173,7 +188,16 @@ fn percent(part: u64, whole: u64) -> String {
 impl Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new([
-            "checkpoint", "life", "duration", "writers held", "state", "uploaded", "share", "new", "reused", "deleted",
+            "checkpoint",
+            "life",
+            "duration",
+            "writers held",
+            "state",
+            "uploaded",
+            "share",
+            "new",
+            "reused",
+            "deleted",
         ]);
         for row in &self.checkpoints {
             table.row([
@@ -205,7 +229,10 @@ impl Display for Account {
             comparison.fmt(f)?;
         }
         if let Some(files) = self.left_over_files {
-            writeln!(f, "  at the end {files} files lie in the store that no checkpoint refers to")?;
+            writeln!(
+                f,
+                "  at the end {files} files lie in the store that no checkpoint refers to"
+            )?;
         }
         self.show_verdict(f)
     }
@@ -237,9 +264,18 @@ impl Account {
 
 impl Display for Kill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { life, at_position, restored_checkpoint, restored_position, .. } = self;
+        let Self {
+            life,
+            at_position,
+            restored_checkpoint,
+            restored_position,
+            ..
+        } = self;
         if !self.counts {
-            return writeln!(f, "  life {life}: killed at event {at_position}, too late for an upload; repeated");
+            return writeln!(
+                f,
+                "  life {life}: killed at event {at_position}, too late for an upload; repeated"
+            );
         }
         let files = self.uploads_cut_off.join(", ");
         writeln!(
@@ -252,8 +288,17 @@ impl Display for Kill {
 
 impl Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { after, checkpoint, position, difference } = self;
-        let found = if difference.is_none() { "equal" } else { "DIFFERENT" };
+        let Self {
+            after,
+            checkpoint,
+            position,
+            difference,
+        } = self;
+        let found = if difference.is_none() {
+            "equal"
+        } else {
+            "DIFFERENT"
+        };
         writeln!(
             f,
             "  after the {after}: checkpoint {checkpoint} restored, {} keys compared with the truth at event \

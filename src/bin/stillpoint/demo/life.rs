@@ -158,8 +158,14 @@ impl Life {
         })?;
         match (self.finished, self.failed.take()) {
             (Some(position), None) if status.success() => Ok(End::Finished { position }),
-            (_, Some(reason)) => Err(Error::new(ErrorKind::Other, format!("the worker failed: {reason}"))),
-            (_, None) => Err(Error::new(ErrorKind::Other, format!("the worker ended with {status}"))),
+            (_, Some(reason)) => Err(Error::new(
+                ErrorKind::Other,
+                format!("the worker failed: {reason}"),
+            )),
+            (_, None) => Err(Error::new(
+                ErrorKind::Other,
+                format!("the worker ended with {status}"),
+            )),
         }
     }
 }
@@ -172,7 +178,8 @@ struct Process {
 
 impl Process {
     fn start(task: &Task) -> Result<Self, Error> {
-        let failed = |error: String| Error::new(ErrorKind::Other, format!("starting the worker: {error}"));
+        let failed =
+            |error: String| Error::new(ErrorKind::Other, format!("starting the worker: {error}"));
         let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
         let task = serde_json::to_string(task).map_err(|error| failed(error.to_string()))?;
         let mut child = Command::new(program)
@@ -192,9 +199,9 @@ impl Process {
     /// SIGKILL: the process does nothing more, not even what it is in the middle of.
     fn kill(&mut self) -> Result<(), Error> {
         let killed = self.child.kill().and_then(|()| self.child.wait());
-        killed.map(drop).map_err(|error| {
-            Error::new(ErrorKind::Other, format!("killing the worker: {error}"))
-        })
+        killed
+            .map(drop)
+            .map_err(|error| Error::new(ErrorKind::Other, format!("killing the worker: {error}")))
     }
 }
 

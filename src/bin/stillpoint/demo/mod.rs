@@ -72,7 +72,11 @@ pub async fn run(asked: &Demo) -> Result<Outcome, Error> {
     let result = running.await;
     watch.abort();
     let account = result.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))??;
-    let exit = if account.matched { Exit::Done } else { Exit::CheckFailed };
+    let exit = if account.matched {
+        Exit::Done
+    } else {
+        Exit::CheckFailed
+    };
     Outcome::new(&account, exit)
 }
 
@@ -91,8 +95,12 @@ impl Place {
             Error::new(ErrorKind::Unavailable, cause).with_source(error)
         };
         let Some(path) = given else {
-            let made = tempfile::Builder::new().prefix("stillpoint-demo-").tempdir();
-            return made.map(Self::Temporary).map_err(|error| failed(&std::env::temp_dir(), error));
+            let made = tempfile::Builder::new()
+                .prefix("stillpoint-demo-")
+                .tempdir();
+            return made
+                .map(Self::Temporary)
+                .map_err(|error| failed(&std::env::temp_dir(), error));
         };
         fs::create_dir_all(path).map_err(|error| failed(path, error))?;
         let mut entries = fs::read_dir(path).map_err(|error| failed(path, error))?;
@@ -101,7 +109,9 @@ impl Place {
             return Err(Error::new(ErrorKind::Invalid, cause));
         }
         // The worker is given this path, wherever it is started.
-        std::path::absolute(path).map(Self::Given).map_err(|error| failed(path, error))
+        std::path::absolute(path)
+            .map(Self::Given)
+            .map_err(|error| failed(path, error))
     }
 
     fn path(&self) -> &Path {
@@ -168,7 +178,11 @@ impl Show {
             let kills = self.account.kills_that_count();
             let is_last = kills >= self.asked.kills;
             let mut life = Life::start(&self.task(kills, is_last), number)?;
-            let end = life.watch(&self.orders(number, is_last), &self.bar, &self.is_interrupted)?;
+            let end = life.watch(
+                &self.orders(number, is_last),
+                &self.bar,
+                &self.is_interrupted,
+            )?;
             self.account.add_life(&life);
             match end {
                 End::Killed => {
@@ -238,7 +252,11 @@ impl Show {
             Some(ObjectName::Shared(name)) => registry.holds(name),
             Some(ObjectName::Current | ObjectName::Manifest(_)) | None => false,
         };
-        let cut_off: Vec<_> = life.uploads_under_way().filter(|file| !is_held(file)).cloned().collect();
+        let cut_off: Vec<_> = life
+            .uploads_under_way()
+            .filter(|file| !is_held(file))
+            .cloned()
+            .collect();
         let under_way = life.checkpoint_under_way();
         let comparison = self.compare(&inspection, "kill")?;
         Ok(Kill {
@@ -253,27 +271,46 @@ impl Show {
     }
 
     /// Restores the newest checkpoint into a fresh directory and compares it with the truth.
-    fn compare(&mut self, inspection: &Inspection, after: &'static str) -> Result<Comparison, Error> {
-        let newest = inspection.checkpoints().into_iter().find(|info| info.is_restore_point);
+    fn compare(
+        &mut self,
+        inspection: &Inspection,
+        after: &'static str,
+    ) -> Result<Comparison, Error> {
+        let newest = inspection
+            .checkpoints()
+            .into_iter()
+            .find(|info| info.is_restore_point);
         let newest = newest.ok_or_else(|| {
-            Error::new(ErrorKind::Internal, "no checkpoint is there although some completed")
+            Error::new(
+                ErrorKind::Internal,
+                "no checkpoint is there although some completed",
+            )
         })?;
         let text = std::str::from_utf8(&newest.user_bytes).ok();
         let position = text.and_then(|text| text.parse().ok()).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, "what is attached to the checkpoint is no position")
-                .with_checkpoint(newest.checkpoint)
+            Error::new(
+                ErrorKind::Corrupt,
+                "what is attached to the checkpoint is no position",
+            )
+            .with_checkpoint(newest.checkpoint)
         })?;
         let directory = self.directory.join("compared");
         let options = RestoreOptions::new();
-        self.runtime.block_on(inspection.restore(newest.checkpoint, &directory, &options))?;
+        self.runtime
+            .block_on(inspection.restore(newest.checkpoint, &directory, &options))?;
         self.truth.go_to(position);
         let difference = {
             let db = DB::open_for_read_only(&worker::options(), &directory, false)
                 .map_err(rocksdb_failed)?;
-            self.truth.compare(db.iterator(IteratorMode::Start)).map_err(rocksdb_failed)?
+            self.truth
+                .compare(db.iterator(IteratorMode::Start))
+                .map_err(rocksdb_failed)?
         };
         fs::remove_dir_all(&directory).map_err(|error| {
-            Error::new(ErrorKind::Unavailable, format!("{}: {error}", directory.display()))
+            Error::new(
+                ErrorKind::Unavailable,
+                format!("{}: {error}", directory.display()),
+            )
         })?;
         let comparison = Comparison {
             after,

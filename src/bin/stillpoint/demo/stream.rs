@@ -132,7 +132,10 @@ impl Truth {
         for pair in state {
             let (key, value) = pair?;
             // Keys are as long as each other: their order is that of the numbers.
-            while expected.peek().is_some_and(|(number, _)| *Stream::key(*number) < *key) {
+            while expected
+                .peek()
+                .is_some_and(|(number, _)| *Stream::key(*number) < *key)
+            {
                 expected.next();
                 difference.missing += 1;
             }
@@ -172,7 +175,9 @@ mod tests {
     fn difference(pairs: Vec<(Box<[u8]>, Box<[u8]>)>, position: u64) -> Difference {
         let mut truth = Truth::new(STREAM);
         truth.go_to(position);
-        truth.compare(pairs.into_iter().map(Ok::<_, ()>)).expect("no pair fails")
+        truth
+            .compare(pairs.into_iter().map(Ok::<_, ()>))
+            .expect("no pair fails")
     }
 
     #[test]
@@ -183,10 +188,19 @@ mod tests {
         let mut changed = state(3_000);
         changed.remove(50);
         changed.remove(99 - 1);
-        changed.insert(10, (b"key-000000000009x".as_slice().into(), b"".as_slice().into()));
+        changed.insert(
+            10,
+            (
+                b"key-000000000009x".as_slice().into(),
+                b"".as_slice().into(),
+            ),
+        );
         changed[0].1[39] ^= 1;
         let found = difference(changed, 3_000);
-        assert_eq!((found.missing, found.unexpected, found.different), (2, 1, 1));
+        assert_eq!(
+            (found.missing, found.unexpected, found.different),
+            (2, 1, 1)
+        );
     }
 
     #[test]
@@ -195,13 +209,20 @@ mod tests {
         truth.go_to(4_000);
         truth.go_to(1_000);
         let pairs = state(1_000).into_iter().map(Ok::<_, ()>);
-        assert_eq!(truth.compare(pairs).map(|difference| difference.is_none()), Ok(true));
+        assert_eq!(
+            truth.compare(pairs).map(|difference| difference.is_none()),
+            Ok(true)
+        );
     }
 
     #[test]
     fn all_keys_are_counted_in_the_end() {
         let mut truth = Truth::new(STREAM);
         truth.go_to(STREAM.events);
-        assert!(truth.counts.iter().all(|count| *count > 0), "{:?}", truth.counts);
+        assert!(
+            truth.counts.iter().all(|count| *count > 0),
+            "{:?}",
+            truth.counts
+        );
     }
 }

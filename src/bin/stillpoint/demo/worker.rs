@@ -59,7 +59,10 @@ async fn live(task: Task, mouth: &Mouth) -> Result<(), Error> {
         store: FileSystem::at(&task.repository),
         mouth: mouth.clone(),
     };
-    let repository = Repository::builder(store).with_config(config(&task)).open().await?;
+    let repository = Repository::builder(store)
+        .with_config(config(&task))
+        .open()
+        .await?;
     let claim = repository.claim(PARTICIPANT).await?;
     let restored = claim.restore_into(&task.local).await?;
     let position = position(restored.user_bytes())?;
@@ -96,7 +99,9 @@ async fn beside<T: Send + 'static>(
 ) -> Result<T, Error> {
     let player = Arc::clone(player);
     let working = tokio::task::spawn_blocking(move || work(&player));
-    working.await.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?
+    working
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?
 }
 
 /// Waits until what the kills have left is found and deleted. Checkpoints go on meanwhile.
@@ -110,7 +115,10 @@ async fn clean(player: &Arc<Player>) -> Result<(), Error> {
         let cleaned = tokio::time::timeout(CLEANED_WITHIN, player.participant.cleaned()).await;
         is_clean.store(true, Ordering::Release);
         cleaned.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Deadline, "the store did not come to be clean"))
+            Err(Error::new(
+                ErrorKind::Deadline,
+                "the store did not come to be clean",
+            ))
         })
     };
     let (served, cleaned) = tokio::join!(serving, cleaning);
@@ -133,7 +141,10 @@ fn position(user_bytes: Option<&[u8]>) -> Result<u64, Error> {
     };
     let text = std::str::from_utf8(bytes).ok();
     text.and_then(|text| text.parse().ok()).ok_or_else(|| {
-        Error::new(ErrorKind::Incompatible, "what is attached to the checkpoint is no position")
+        Error::new(
+            ErrorKind::Incompatible,
+            "what is attached to the checkpoint is no position",
+        )
     })
 }
 
@@ -176,7 +187,8 @@ fn fill(db: &DB, stream: Stream) -> Result<(), Error> {
     for key in 0..stream.keys {
         batch.put(Stream::key(key), stream.value(key, 0));
         if batch.len() >= 1_000 {
-            db.write_opt(std::mem::take(&mut batch), &options).map_err(rocksdb_failed)?;
+            db.write_opt(std::mem::take(&mut batch), &options)
+                .map_err(rocksdb_failed)?;
         }
     }
     db.write_opt(batch, &options).map_err(rocksdb_failed)
@@ -285,7 +297,9 @@ impl Player {
         let value = self.db.get_pinned(&name).map_err(rocksdb_failed)?;
         let count = value.and_then(|value| Stream::count(&value)).unwrap_or(0);
         let value = self.task.stream.value(key, count + 1);
-        self.db.put_opt(&name, value, options).map_err(rocksdb_failed)
+        self.db
+            .put_opt(&name, value, options)
+            .map_err(rocksdb_failed)
     }
 
     /// The cut is taken when this returns; the rest goes on beside the writer.
