@@ -1,1 +1,22 @@
-//! The deterministic simulator of stillpoint.
+//! The deterministic simulator of stillpoint: the same machines, every failure a seed.
+//!
+//! It drives the production machines of `stillpoint::protocol` through a seeded world and checks
+//! their promises after every event.
+//!
+//! ```text
+//! choice  -> profile -> world (processes, network, store, state) -> facts -> invariants
+//!                                                                        -> run: held, or broken
+//!                                                                        -> shrink, report
+//! ```
+
+pub mod choice;
+pub mod digest;
+pub mod faults;
+pub mod invariants;
+pub mod lsm;
+pub mod oracle;
+pub mod profile;
+pub mod run;
+pub mod shrink;
+pub mod store;
+pub mod world;

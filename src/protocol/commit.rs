@@ -288,6 +288,8 @@ impl Commit {
         };
         let current = match Current::decode(&bytes) {
             Ok(current) => current,
+            // One read may be damaged on its way; what is damaged stays so.
+            Err(_) if self.tries < CERTAIN_FAILURES_MAX => return self.wait(),
             Err(error) => return broken(error.to_string()),
         };
         if current.root() != self.base.root() {

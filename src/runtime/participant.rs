@@ -427,7 +427,7 @@ pub struct Participant {
 }
 
 impl Participant {
-    fn driver(&self) -> &Arc<Driver> {
+    pub(super) fn driver(&self) -> &Arc<Driver> {
         &self.session.0
     }
 

@@ -185,7 +185,7 @@ async fn fields() {
         &documents(
             &root,
             &[
-                &["explain", "3/1"],
+                &["explain", show[0]["files"][0]["name"].as_str().unwrap()],
                 &["explain", file],
                 &["explain", "stillpoint.pack"],
             ],

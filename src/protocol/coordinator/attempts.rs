@@ -150,6 +150,9 @@ impl Coordinator {
             return invalid("a deployment without subtasks");
         }
         let manifest = self.manifest();
+        if let Err(error) = manifest.check_operators(&intent.operators) {
+            return invalid(&error.to_string());
+        }
         for subtask in &intent.subtasks {
             let mut known = intent.operators.iter().chain(manifest.operators().values());
             let operator = known.find(|operator| operator.id == subtask.operator);
@@ -195,6 +198,9 @@ impl Coordinator {
             self.attempts
                 .insert(*attempt, AttemptState::deployed(*subtask));
             self.next_attempt = self.next_attempt.max(attempt.next());
+            if self.phase == Phase::Closing {
+                self.commits.end_attempt(*attempt);
+            }
         }
         self.tell(Notice::Deployed {
             request,
@@ -246,21 +252,26 @@ impl Coordinator {
         }
     }
 
-    /// Whether a checkpoint can be taken: there are subtasks, and each one's named attempt runs,
-    /// follows this leader and is not about to be replaced or to end.
+    /// Whether a checkpoint can be taken: every subtask of every operator has a named attempt that
+    /// runs, follows this leader and is not about to be replaced or to end. A checkpoint without
+    /// one of them would drop that subtask's state.
     pub(super) fn all_running(&self) -> bool {
-        let mut any = false;
-        for (subtask, attempt) in self.manifest().attempts() {
-            any = true;
-            let runs = self
-                .attempts
-                .get(attempt)
-                .is_some_and(|state| state.attached && state.running);
-            if !runs || self.commits.deploys_subtask(*subtask) {
-                return false;
-            }
-        }
-        any
+        let manifest = self.manifest();
+        let runs = |subtask: SubtaskId| {
+            let state = manifest
+                .attempts()
+                .get(&subtask)
+                .and_then(|attempt| self.attempts.get(attempt));
+            state.is_some_and(|state| state.attached && state.running)
+                && !self.commits.deploys_subtask(subtask)
+        };
+        let mut subtasks = manifest.operators().values().flat_map(|operator| {
+            (0..operator.parallelism).map(|index| SubtaskId {
+                operator: operator.id,
+                index,
+            })
+        });
+        !manifest.attempts().is_empty() && subtasks.all(runs)
     }
 
     /// An attempt of an earlier epoch follows this leader (specification: `Attach`).
@@ -342,10 +353,11 @@ impl Coordinator {
             // Below the floor nothing is named for the first time: what is not staged any more has
             // been in an interval, or was condemned.
             let fresh = file.name.number >= state.floor || state.is_staged(file.name);
-            let held = manifest
-                .registry()
-                .holds_current(message.subtask, file.name);
-            if own && fresh && !held && !manifest.tombstones().contains(&file.name) {
+            // By any retained checkpoint: a late copy can name what the newest one has dropped.
+            let known = manifest.registry().holds(file.name)
+                || manifest.released().contains_key(&file.name)
+                || manifest.tombstones().contains(&file.name);
+            if own && fresh && !known {
                 state.stage(file.name, message.checkpoint);
             }
         }
@@ -357,6 +369,7 @@ impl Coordinator {
     /// A completed checkpoint's files are in intervals now.
     pub(super) fn unstage(&mut self, committed: &CommittingCheckpoint) {
         for part in committed.pending().acknowledged.values() {
+            self.garbage.born(part.delta.added.keys());
             for name in part.delta.added.keys() {
                 if let Some(state) = self.attempts.get_mut(&name.attempt) {
                     state.staged.remove(name);

@@ -89,6 +89,11 @@ impl Commits {
         self.commit.as_ref()
     }
 
+    /// The checkpoint that the commit under way completes.
+    pub(super) fn completes(&self) -> Option<CheckpointId> {
+        self.covered.completes.filter(|_| self.commit.is_some())
+    }
+
     pub(super) fn renew(&mut self) {
         self.renew = true;
     }
@@ -115,10 +120,22 @@ impl Commits {
         self.pins.iter().filter(|intent| intent.begins).count()
     }
 
-    /// Refuses every request that waits for a commit.
+    /// Refuses every request that waits for a commit. Those in a commit under way are settled by
+    /// its end.
+    pub(super) fn refuse_waiting(&mut self, actions: &mut VecDeque<Action>) {
+        let deploys_under_way = usize::from(self.covered.deployed.is_some());
+        let pins_under_way = self.covered.pins;
+        self.refuse_after(deploys_under_way, pins_under_way, actions);
+    }
+
+    /// Refuses every request, also those in a commit under way.
     pub(super) fn refuse_requests(&mut self, actions: &mut VecDeque<Action>) {
-        let deploys = self.deploys.drain(..).map(|intent| intent.request);
-        let pins = self.pins.drain(..).map(|intent| intent.request);
+        self.refuse_after(0, 0, actions);
+    }
+
+    fn refuse_after(&mut self, deploys: usize, pins: usize, actions: &mut VecDeque<Action>) {
+        let deploys = self.deploys.drain(deploys..).map(|intent| intent.request);
+        let pins = self.pins.drain(pins..).map(|intent| intent.request);
         for request in deploys.chain(pins) {
             let reason = RefusalReason::NotLeading;
             actions.push_back(Action::Tell(Notice::Refused { request, reason }));
@@ -134,6 +151,10 @@ impl Coordinator {
             && !self.timers.is_armed(Timer::NextCommit);
         if !self.leads() || !free {
             return;
+        }
+        if self.phase == Phase::Closing {
+            // What was under way when it closed and came to nothing is not tried again.
+            self.commits.refuse_waiting(&mut self.actions);
         }
         self.refuse_impossible_pins();
         self.refuse_impossible_deploys();
@@ -334,6 +355,10 @@ impl Coordinator {
             epoch,
             changes,
         };
+        // Once it is in the store, nonsense is there for every reader.
+        if let Err(error) = confirmed.manifest.check(&record) {
+            panic!("{name} would be committed and not apply: {error}");
+        }
         let base = confirmed.current.clone();
         let mut commit = Commit::new(name, record, base, confirmed.tag.clone(), next);
         let progress = commit.resume();
@@ -533,6 +558,10 @@ impl Coordinator {
                 request: intent.request,
             });
         }
+        // The completion comes first: what it holds is no longer staged when its attempt ends.
+        if let Some(checkpoint) = covered.completes {
+            self.completed(now, checkpoint, &covered.subsumed);
+        }
         for attempt in covered.ended {
             self.commits.ends.remove(&attempt);
             self.forget_attempt(attempt);
@@ -540,9 +569,6 @@ impl Coordinator {
         if let Some(deployed) = covered.deployed {
             self.commits.deploys.pop_front();
             self.deployed(deployed.request, deployed.attempts, deployed.restore);
-        }
-        if let Some(checkpoint) = covered.completes {
-            self.completed(now, checkpoint, &covered.subsumed);
         }
         self.deletes.forgotten(&covered.forgotten);
         self.condemned(condemned);

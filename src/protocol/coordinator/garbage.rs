@@ -46,6 +46,13 @@ impl Candidates {
         self.look |= !self.swept.is_empty();
     }
 
+    /// These files are in an interval now, whoever made them.
+    pub(super) fn born<'a>(&mut self, files: impl Iterator<Item = &'a FileName>) {
+        for file in files {
+            self.orphans.remove(file);
+        }
+    }
+
     pub(super) fn look(&mut self) {
         self.look = true;
     }
@@ -81,7 +88,8 @@ impl Coordinator {
             self.garbage
                 .orphans
                 .iter()
-                .filter(|file| !self.is_named(**file, completes)),
+                .filter(|file| !self.is_named(**file, completes))
+                .filter(|file| !manifest.registry().holds(**file)),
         );
         files.extend(self.swept_garbage());
         // Past the limit nothing more is condemned; released files wait, the rest is swept later.

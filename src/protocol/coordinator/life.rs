@@ -260,8 +260,17 @@ impl Coordinator {
         self.moved_to(now, current, tag);
     }
 
-    /// Tells the attempts that have not attached yet who leads; again and again, since a message
-    /// may be lost.
+    /// Attempts still have not attached: they are told again, since a message may be lost. They may
+    /// also follow somebody else by now, so a commit asks `CURRENT` who leads: without anything to
+    /// commit, a deposed leader would wait for them for ever.
+    pub(super) fn tell_of_leadership_again(&mut self, now: Timestamp) {
+        self.tell_of_leadership(now);
+        if self.timers.is_armed(Timer::Lead) {
+            self.commits.renew();
+        }
+    }
+
+    /// Tells the attempts that have not attached yet who leads.
     pub(super) fn tell_of_leadership(&mut self, now: Timestamp) {
         let root = self.manifest().root();
         let version = self.manifest().version();
@@ -325,7 +334,7 @@ impl Coordinator {
         }
         self.phase = Phase::Closing;
         self.refuse_queued(&RefusalReason::Closing);
-        self.commits.refuse_requests(&mut self.actions);
+        self.commits.refuse_waiting(&mut self.actions);
         let pending: Vec<_> = self.pending.keys().copied().collect();
         for checkpoint in pending {
             self.abort(now, checkpoint, AbortReason::Closed);
@@ -387,6 +396,14 @@ impl Coordinator {
 
     /// `CURRENT` holds something that can't be: nothing more can be done safely.
     pub(super) fn broken(&mut self, failure: Failure) {
+        if let Some(checkpoint) = self.commits.completes() {
+            // Its swap may have landed: it is not aborted.
+            self.committing.remove(&checkpoint);
+            self.tell(Notice::InDoubt {
+                checkpoints: vec![checkpoint],
+                failure: failure.clone(),
+            });
+        }
         self.fail(CoordinatorError::Claim(failure));
     }
 

@@ -1,4 +1,4 @@
-//! The frame around every durable object that this protocol writes.
+//! The frame around every object of the manifest.
 //!
 //! ```text
 //! offset  bytes
@@ -48,8 +48,6 @@ pub enum Kind {
     Record = 2,
     /// A whole manifest.
     Snapshot = 3,
-    /// A pack of a state backend.
-    Pack = 4,
 }
 
 impl core::fmt::Display for Kind {
@@ -58,7 +56,6 @@ impl core::fmt::Display for Kind {
             Self::Current => "CURRENT",
             Self::Record => "a manifest record",
             Self::Snapshot => "a manifest snapshot",
-            Self::Pack => "a pack",
         })
     }
 }

@@ -1,0 +1,403 @@
+//! The one source of choices. Nothing else in the simulator draws.
+//!
+//! ```text
+//! seeded     draws each choice from a generator
+//! replayed   answers the n-th choice of a label with what a list says, everything else with 0
+//! scripted   answers choice after choice from a list, then with 0: an explorer counts through it
+//! ```
+//!
+//! Choice 0 is always the benign one: nothing fails, nothing is late. So an empty list is a run
+//! without faults, and shrinking a failing run is deleting entries of its list. A replayed choice
+//! is found by its label and its place among the choices of that label, so that deleting one does
+//! not shift those of other labels.
+//!
+//! Invariant: no floats; the same source gives the same choices on every machine and build.
+
+use std::collections::BTreeMap;
+
+/// A probability as a ratio of integers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Ratio {
+    /// How many ...
+    pub of: u32,
+    /// ... in how many.
+    pub among: u32,
+}
+
+impl Ratio {
+    /// Never.
+    pub const NEVER: Self = Self { of: 0, among: 1 };
+
+    /// One in `among`.
+    #[must_use]
+    pub const fn one_in(among: u32) -> Self {
+        Self { of: 1, among }
+    }
+
+    /// Whether it can happen at all.
+    #[must_use]
+    pub const fn is_possible(self) -> bool {
+        self.of > 0
+    }
+}
+
+macro_rules! labels {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is chosen. The text names it in stories and scenario files.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub enum Label { $($(#[$doc])* $name,)* }
+
+        impl Label {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// The one with this name.
+            #[must_use]
+            pub fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|label| label.name() == name)
+            }
+        }
+    };
+}
+
+labels! {
+    /// What the profile is made of.
+    Profile = "profile",
+    /// Which faults the profile has.
+    FaultClass = "fault-class",
+    /// What the user does next to the state.
+    Workload = "workload",
+    /// Whether the state is flushed or compacted.
+    Compaction = "compaction",
+    /// How long a message travels.
+    MessageDelay = "message-delay",
+    /// Whether a message is lost.
+    MessageLost = "message-lost",
+    /// Whether a message arrives twice.
+    MessageDoubled = "message-doubled",
+    /// Whether a message goes to a coordinator that does not lead.
+    MessageAstray = "message-astray",
+    /// How long a call of the store takes on its way there.
+    StoreDelay = "store-delay",
+    /// What goes wrong with a call of the store.
+    StoreFate = "store-fate",
+    /// How late a call lands whose caller has stopped waiting.
+    StoreLate = "store-late",
+    /// What a listing leaves out or still shows.
+    ListingLag = "listing-lag",
+    /// Whether a read is corrupted or short.
+    ReadDamage = "read-damage",
+    /// Whether a process crashes after a step.
+    CrashStep = "crash-step",
+    /// Whether a process crashes between two actions.
+    CrashBetween = "crash-between",
+    /// What disturbs the world next.
+    Disturbance = "disturbance",
+    /// Whom it strikes.
+    Victim = "victim",
+    /// How long it lasts.
+    Duration = "duration",
+    /// Which worker an attempt is placed on.
+    Placement = "placement",
+    /// What a new attempt starts from.
+    RestoreFrom = "restore-from",
+    /// Which subtasks are started anew.
+    Redeploy = "redeploy",
+    /// Whether the synchronous part of a snapshot fails.
+    SnapshotFate = "snapshot-fate",
+    /// How long a local step takes.
+    LocalDelay = "local-delay",
+    /// Which unsynced writes survive a power cut.
+    PowerCut = "power-cut",
+    /// Random bits that are only data: nonces, jitter.
+    Data = "data",
+    /// Damage that stays after the faults have stopped.
+    Permanent = "permanent",
+    /// What a user asks a coordinator for.
+    Request = "request",
+}
+
+/// A choice that was made: its label, its place among the label's choices, and the answer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Choice {
+    /// What was chosen.
+    pub label: Label,
+    /// The how-manieth choice of this label it was, from 0.
+    pub place: u32,
+    /// The answer.
+    pub value: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Source {
+    Seeded(Generator),
+    Replayed(BTreeMap<(Label, u32), u32>),
+    Scripted { answers: Vec<u32>, next: usize },
+}
+
+/// The source of choices of one run.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Choices {
+    source: Source,
+    places: Vec<u32>,
+    made: Vec<Choice>,
+    asked: Vec<u32>,
+}
+
+impl Choices {
+    fn new(source: Source) -> Self {
+        Self {
+            source,
+            places: vec![0; Label::ALL.len()],
+            made: Vec::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// Draws every choice from a seed.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self::new(Source::Seeded(Generator::new(seed)))
+    }
+
+    /// Answers with these choices, and with 0 wherever they say nothing.
+    #[must_use]
+    pub fn replayed(choices: &[Choice]) -> Self {
+        let map = choices
+            .iter()
+            .map(|choice| ((choice.label, choice.place), choice.value))
+            .collect();
+        Self::new(Source::Replayed(map))
+    }
+
+    /// Answers with these numbers in order, then with 0.
+    #[must_use]
+    pub fn scripted(answers: Vec<u32>) -> Self {
+        Self::new(Source::Scripted { answers, next: 0 })
+    }
+
+    /// One of `0..n`, all of them equally likely if drawn.
+    ///
+    /// # Panics
+    /// When there is nothing to choose from.
+    pub fn choose(&mut self, n: u32, label: Label) -> u32 {
+        assert!(n > 0, "nothing to choose from: {}", label.name());
+        if n == 1 {
+            return 0;
+        }
+        let place = self.next_place(label);
+        let value = match &mut self.source {
+            Source::Seeded(generator) => generator.below(n),
+            Source::Replayed(map) => replayed(map, label, place, n),
+            Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, n),
+        };
+        self.note(label, place, value)
+    }
+
+    /// Yes or no; no is 0.
+    pub fn chance(&mut self, ratio: Ratio, label: Label) -> bool {
+        if !ratio.is_possible() {
+            return false;
+        }
+        let place = self.next_place(label);
+        let value = match &mut self.source {
+            Source::Seeded(generator) => u32::from(generator.below(ratio.among) < ratio.of),
+            Source::Replayed(map) => replayed(map, label, place, 2),
+            Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, 2),
+        };
+        self.note(label, place, value) == 1
+    }
+
+    /// One of `0..weights.len()`, drawn by weight; the first is the benign one.
+    ///
+    /// # Panics
+    /// When all weights are 0.
+    pub fn weighted(&mut self, weights: &[u32], label: Label) -> u32 {
+        let total: u32 = weights.iter().sum();
+        assert!(total > 0, "nothing to choose from: {}", label.name());
+        let place = self.next_place(label);
+        let n = u32::try_from(weights.len()).unwrap_or(u32::MAX);
+        let value = match &mut self.source {
+            Source::Seeded(generator) => by_weight(weights, generator.below(total)),
+            Source::Replayed(map) => replayed(map, label, place, n),
+            Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, n),
+        };
+        self.note(label, place, value)
+    }
+
+    /// The choices that were not the benign one, in order.
+    #[must_use]
+    pub fn made(&self) -> &[Choice] {
+        &self.made
+    }
+
+    /// Of a scripted source: among how many each choice was.
+    #[must_use]
+    pub fn asked(&self) -> &[u32] {
+        &self.asked
+    }
+
+    fn next_place(&mut self, label: Label) -> u32 {
+        let place = &mut self.places[label as usize];
+        *place += 1;
+        *place - 1
+    }
+
+    fn note(&mut self, label: Label, place: u32, value: u32) -> u32 {
+        if value != 0 {
+            self.made.push(Choice {
+                label,
+                place,
+                value,
+            });
+        }
+        value
+    }
+}
+
+fn replayed(map: &BTreeMap<(Label, u32), u32>, label: Label, place: u32, n: u32) -> u32 {
+    map.get(&(label, place)).map_or(0, |value| value % n)
+}
+
+fn scripted(answers: &[u32], next: &mut usize, asked: &mut Vec<u32>, n: u32) -> u32 {
+    let value = answers.get(*next).map_or(0, |value| value % n);
+    *next += 1;
+    asked.push(n);
+    value
+}
+
+fn by_weight(weights: &[u32], drawn: u32) -> u32 {
+    let mut left = drawn;
+    let mut index = 0;
+    for weight in weights {
+        if left < *weight {
+            return index;
+        }
+        left -= weight;
+        index += 1;
+    }
+    0
+}
+
+/// SplitMix64 (Steele, Lea and Flood, 2014): small, fast and the same everywhere.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Generator(u64);
+
+impl Generator {
+    fn new(seed: u64) -> Self {
+        let mut generator = Self(seed ^ 0x5851_f42d_4c95_7f2d);
+        generator.next();
+        generator
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    fn below(&mut self, n: u32) -> u32 {
+        // Lemire's multiplication; its bias of n in 2^32 does not matter here.
+        let word = self.next() >> 32;
+        ((word * u64::from(n)) >> 32) as u32
+    }
+}
+
+/// Stirs 64 bits; every bit of the result depends on every bit of the input.
+#[must_use]
+pub fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn some_choices(choices: &mut Choices) -> Vec<u32> {
+        (0..50)
+            .map(|i| match i % 3 {
+                0 => choices.choose(7, Label::StoreDelay),
+                1 => u32::from(choices.chance(Ratio::one_in(3), Label::MessageLost)),
+                _ => choices.weighted(&[5, 0, 2], Label::StoreFate),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_recorded_run_replays() {
+        let mut seeded = Choices::seeded(42);
+        let drawn = some_choices(&mut seeded);
+        assert!(drawn.iter().any(|value| *value != 0));
+        let mut replayed = Choices::replayed(seeded.made());
+        assert_eq!(some_choices(&mut replayed), drawn);
+        assert_eq!(replayed.made(), seeded.made());
+    }
+
+    #[test]
+    fn an_empty_list_is_all_benign() {
+        assert!(
+            some_choices(&mut Choices::replayed(&[]))
+                .iter()
+                .all(|value| *value == 0)
+        );
+    }
+
+    #[test]
+    fn a_weight_of_nothing_is_never_drawn() {
+        let mut choices = Choices::seeded(1);
+        for _ in 0..1000 {
+            assert_ne!(choices.weighted(&[5, 0, 2], Label::StoreFate), 1);
+        }
+    }
+
+    #[test]
+    fn deleting_a_choice_leaves_other_labels_alone() {
+        let mut seeded = Choices::seeded(7);
+        let drawn = some_choices(&mut seeded);
+        let kept: Vec<_> = seeded
+            .made()
+            .iter()
+            .copied()
+            .filter(|choice| choice.label != Label::StoreDelay)
+            .collect();
+        let again = some_choices(&mut Choices::replayed(&kept));
+        for (index, (before, after)) in drawn.iter().zip(&again).enumerate() {
+            assert_eq!(*after, if index % 3 == 0 { 0 } else { *before });
+        }
+    }
+
+    #[test]
+    fn a_script_can_be_counted_through() {
+        // Every pair of a choice of 3 and one of 2, in order.
+        let mut seen = Vec::new();
+        let mut script = Vec::new();
+        loop {
+            let mut choices = Choices::scripted(script.clone());
+            let pair = (
+                choices.choose(3, Label::Victim),
+                choices.choose(2, Label::Victim),
+            );
+            seen.push(pair);
+            let asked = choices.asked().to_vec();
+            script.resize(asked.len(), 0);
+            while script
+                .last()
+                .is_some_and(|last| last + 1 == asked[script.len() - 1])
+            {
+                script.pop();
+            }
+            match script.last_mut() {
+                Some(last) => *last += 1,
+                None => break,
+            }
+        }
+        assert_eq!(seen, [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]);
+    }
+}

@@ -1,0 +1,159 @@
+//! The command line: what is asked, and the exit status.
+//!
+//! | status | meaning |
+//! |---|---|
+//! | 0 | every promise held |
+//! | 2 | wrong usage |
+//! | 3 | a safety promise was broken |
+//! | 4 | a liveness promise was broken |
+//! | 5 | a machine asserted |
+
+mod bugs;
+mod marks_report;
+mod seeds;
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use stillpoint_sim::invariants::Class;
+use stillpoint_sim::profile::Length;
+
+/// Drives stillpoint's machines through seeded worlds full of faults and checks their promises.
+#[derive(Parser)]
+#[command(version, name = "stillpoint-sim")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON document instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a range of seeds and report every broken promise.
+    Run(Range),
+    /// Run one seed and tell its story.
+    Replay(Replay),
+    /// Make a failing seed's run short and tell what is left of it.
+    Shrink(Replay),
+    /// Hold each guard open in turn and see how soon that is found.
+    Bugs(Bugs),
+    /// Tell which rare situations are reached, and by which seed first.
+    Marks(Range),
+    /// Measure how many seeds and events go through in a second.
+    Bench(Bench),
+}
+
+#[derive(Args)]
+struct Range {
+    /// The seeds, as `A..B`; B is not among them.
+    #[arg(long, value_parser = parse_range, default_value = "0..1000")]
+    seeds: std::ops::Range<u64>,
+    /// How long each run is.
+    #[arg(long, value_enum, default_value = "short")]
+    length: LengthArgument,
+    /// How many threads run seeds; 0 takes as many as there are processors.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Stop after so many failures.
+    #[arg(long, default_value_t = 20)]
+    failures_max: usize,
+    /// Hold this guard open: a planted fault.
+    #[arg(long, value_parser = seeds::parse_guard)]
+    hold_open: Option<stillpoint::protocol::marks::Guard>,
+}
+
+#[derive(Args)]
+struct Replay {
+    /// The seed.
+    seed: u64,
+    /// How long the run is.
+    #[arg(long, value_enum, default_value = "short")]
+    length: LengthArgument,
+    /// Hold this guard open: a planted fault.
+    #[arg(long, value_parser = seeds::parse_guard)]
+    hold_open: Option<stillpoint::protocol::marks::Guard>,
+}
+
+#[derive(Args)]
+struct Bugs {
+    /// Only this guard.
+    #[arg(long, value_parser = seeds::parse_guard)]
+    guard: Option<stillpoint::protocol::marks::Guard>,
+    /// How many disjoint ranges of seeds are tried.
+    #[arg(long, default_value_t = 5)]
+    ranges: u64,
+    /// How many seeds a range has.
+    #[arg(long, default_value_t = 1000)]
+    seeds_max: u64,
+    /// Shrink the first find of each.
+    #[arg(long)]
+    stories: bool,
+}
+
+#[derive(Args)]
+struct Bench {
+    /// How many short seeds to run.
+    #[arg(long, default_value_t = 2000)]
+    seeds: u64,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LengthArgument {
+    /// A few hundred events.
+    Short,
+    /// Twenty thousand events.
+    Long,
+}
+
+impl From<LengthArgument> for Length {
+    fn from(argument: LengthArgument) -> Self {
+        match argument {
+            LengthArgument::Short => Self::Short,
+            LengthArgument::Long => Self::Long,
+        }
+    }
+}
+
+fn parse_range(text: &str) -> Result<std::ops::Range<u64>, String> {
+    let (from, to) = text.split_once("..").ok_or("a range is written A..B")?;
+    let number = |text: &str| {
+        text.parse::<u64>()
+            .map_err(|error| format!("{text:?}: {error}"))
+    };
+    let range = number(from)?..number(to)?;
+    if range.is_empty() {
+        return Err("the range is empty".to_owned());
+    }
+    Ok(range)
+}
+
+/// Does what the command line asks for.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    let worst = match arguments.command {
+        Command::Run(range) => seeds::run_range(&range, arguments.json),
+        Command::Replay(replay) => seeds::replay(&replay, arguments.json),
+        Command::Shrink(replay) => seeds::shrink_seed(&replay, arguments.json),
+        Command::Bugs(wanted) => bugs::bugs(&wanted, arguments.json),
+        Command::Marks(range) => marks_report::marks(&range, arguments.json),
+        Command::Bench(bench) => seeds::bench(&bench, arguments.json),
+    };
+    ExitCode::from(status(worst))
+}
+
+fn status(worst: Option<Class>) -> u8 {
+    match worst {
+        None => 0,
+        Some(Class::Safety) => 3,
+        Some(Class::Liveness) => 4,
+        Some(Class::Crash) => 5,
+    }
+}

@@ -1,0 +1,100 @@
+//! G7: what a user is told is so. No damage is reported where there is none, no checkpoint is
+//! called lost that is there, and no start is empty where something completed.
+
+use stillpoint::protocol::coordinator::{CoordinatorError, Notice};
+
+use super::{Invariant, Verdict};
+use crate::oracle::facts::{Fact, Facts};
+
+/// The promise.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct HonestErrors;
+
+impl Invariant for HonestErrors {
+    const NAME: &'static str = "HonestErrors";
+
+    fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+        let Fact::Told(process, notice) = fact else {
+            return Ok(());
+        };
+        match notice {
+            Notice::Failed {
+                error: CoordinatorError::Load(error),
+            } if !facts.reads_damaged => Self::broken(format!(
+                "{process} reports damage where there is none: {error}"
+            )),
+            Notice::Deployed {
+                attempts,
+                restore: None,
+                ..
+            } if facts.durable.newest.is_some()
+                && attempts.iter().any(|(subtask, attempt)| {
+                    facts.durable.named.get(subtask) == Some(attempt)
+                }) =>
+            {
+                Self::broken(format!(
+                    "{process} starts {attempts:?} empty although {:?} completed",
+                    facts.durable.newest
+                ))
+            }
+            Notice::Aborted { checkpoint, reason }
+                if facts.durable.retained.contains_key(checkpoint) =>
+            {
+                Self::broken(format!(
+                    "{process} calls {checkpoint} aborted ({reason:?}), and it is complete"
+                ))
+            }
+            Notice::Unparsable { names } => Self::broken(format!(
+                "{process} can't parse {names:?}, and all names are ours"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self, _facts: &Facts) -> Verdict {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stillpoint::protocol::coordinator::AbortReason;
+    use stillpoint::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
+
+    use super::super::testing::*;
+    use super::*;
+    use crate::oracle::facts::ProcessId;
+
+    fn after_one() -> (HonestErrors, Facts) {
+        let (mut invariant, mut facts) = (HonestErrors, Facts::default());
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        commit(
+            &mut invariant,
+            &mut facts,
+            vec![complete(1, &[file(1, 1)], &[])],
+        )
+        .expect("one");
+        (invariant, facts)
+    }
+
+    #[test]
+    fn an_empty_start_breaks_it() {
+        let (mut invariant, mut facts) = after_one();
+        let notice = Notice::Deployed {
+            request: RequestId(1),
+            attempts: vec![(SubtaskId::default(), AttemptId(1))],
+            restore: None,
+        };
+        assert!(show(&mut invariant, &mut facts, Fact::Told(ProcessId(0), notice)).is_err());
+    }
+
+    #[test]
+    fn calling_a_complete_checkpoint_aborted_breaks_it() {
+        let (mut invariant, mut facts) = after_one();
+        let notice = Notice::Aborted {
+            checkpoint: CheckpointId(1),
+            reason: AbortReason::Expired,
+        };
+        assert!(show(&mut invariant, &mut facts, Fact::Told(ProcessId(0), notice)).is_err());
+    }
+}

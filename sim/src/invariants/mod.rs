@@ -1,0 +1,243 @@
+//! The promises, one a file, each under the name that specification, assertions and docs use.
+//!
+//! An invariant reads [`Facts`] and keeps what it needs of the past. [`Invariant::observe`] is
+//! cheap and looks only at what the fact can have broken; [`Invariant::check`] looks at all of it
+//! and runs every 64th event and at the end.
+
+mod completed_is_monotone;
+mod garbage_is_collected;
+mod honest_errors;
+mod names_are_never_reused;
+mod only_the_owner_deletes;
+mod progress;
+mod restorable_checkpoint_exists;
+mod restore_is_exact;
+mod retained_is_recoverable;
+mod stale_is_powerless;
+mod tombstone_is_never_referred_to;
+
+use std::fmt;
+
+pub use completed_is_monotone::CompletedIsMonotone;
+pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
+pub use honest_errors::HonestErrors;
+pub use names_are_never_reused::NamesAreNeverReused;
+pub use only_the_owner_deletes::OnlyTheOwnerDeletes;
+pub use progress::{Progress, bound, garbage_bound};
+pub use restorable_checkpoint_exists::RestorableCheckpointExists;
+pub use restore_is_exact::RestoreIsExact;
+pub use retained_is_recoverable::RetainedIsRecoverable;
+pub use stale_is_powerless::StaleIsPowerless;
+pub use tombstone_is_never_referred_to::TombstoneIsNeverReferredTo;
+
+use crate::oracle::facts::{Fact, Facts};
+
+/// What kind of promise was broken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Class {
+    /// Something bad happened.
+    Safety,
+    /// Something good did not.
+    Liveness,
+    /// A machine asserted.
+    Crash,
+}
+
+/// A broken promise.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Violation {
+    /// What kind.
+    pub class: Class,
+    /// The promise's name.
+    pub promise: &'static str,
+    /// What happened, with the ids.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.promise, self.what)
+    }
+}
+
+/// Whether a promise still holds.
+pub type Verdict = Result<(), Violation>;
+
+/// One promise.
+pub trait Invariant {
+    /// Its name.
+    const NAME: &'static str;
+
+    /// Looks at what a fact can have broken.
+    ///
+    /// # Errors
+    /// The broken promise.
+    fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict;
+
+    /// Looks at everything.
+    ///
+    /// # Errors
+    /// The broken promise.
+    fn check(&self, facts: &Facts) -> Verdict;
+
+    /// A broken promise of this name.
+    ///
+    /// # Errors
+    /// Always.
+    fn broken(what: String) -> Verdict {
+        Err(Violation {
+            class: Class::Safety,
+            promise: Self::NAME,
+            what,
+        })
+    }
+}
+
+macro_rules! invariants {
+    ($($field:ident: $kind:ident,)*) => {
+        /// All safety promises together.
+        #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+        pub struct Invariants { $($field: $kind,)* }
+
+        impl Invariants {
+            /// Shows a fact to each of them.
+            ///
+            /// # Errors
+            /// The first broken promise.
+            pub fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+                $(self.$field.observe(facts, fact)?;)*
+                Ok(())
+            }
+
+            /// Has each of them look at everything.
+            ///
+            /// # Errors
+            /// The first broken promise.
+            pub fn check(&self, facts: &Facts) -> Verdict {
+                $(self.$field.check(facts)?;)*
+                Ok(())
+            }
+
+            /// Their names.
+            #[must_use]
+            pub fn names() -> Vec<&'static str> {
+                vec![$($kind::NAME,)*]
+            }
+        }
+    };
+}
+
+invariants! {
+    retained_is_recoverable: RetainedIsRecoverable,
+    tombstone_is_never_referred_to: TombstoneIsNeverReferredTo,
+    only_the_owner_deletes: OnlyTheOwnerDeletes,
+    stale_is_powerless: StaleIsPowerless,
+    names_are_never_reused: NamesAreNeverReused,
+    completed_is_monotone: CompletedIsMonotone,
+    restorable_checkpoint_exists: RestorableCheckpointExists,
+    restore_is_exact: RestoreIsExact,
+    honest_errors: HonestErrors,
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Short words for histories.
+
+    use stillpoint::protocol::answer::Digest;
+    use stillpoint::protocol::file::{FileDescription, FileKind};
+    use stillpoint::protocol::id::*;
+    use stillpoint::protocol::manifest::{Change, Completion, Record, SubtaskDelta};
+    use stillpoint::protocol::time::WallClock;
+
+    use super::{Invariant, Verdict};
+    use crate::lsm::{ContentId, local_name};
+    use crate::oracle::facts::{Fact, Facts};
+
+    pub fn name(attempt: u64, number: u64) -> FileName {
+        FileName {
+            attempt: AttemptId(attempt),
+            number,
+        }
+    }
+
+    pub fn file(attempt: u64, number: u64) -> FileDescription {
+        FileDescription {
+            name: name(attempt, number),
+            local: local_name(number),
+            kind: FileKind::State,
+            digest: digest(number),
+        }
+    }
+
+    pub fn digest(content: u64) -> Digest {
+        content_of(content).digest()
+    }
+
+    pub fn content_of(number: u64) -> ContentId {
+        ContentId(u32::try_from(number).unwrap_or(0))
+    }
+
+    pub fn stored(attempt: u64, number: u64) -> Fact {
+        Fact::FileStored(name(attempt, number), content_of(number))
+    }
+
+    pub fn complete(checkpoint: u64, born: &[FileDescription], dropped: &[FileName]) -> Change {
+        Change::Complete(Completion {
+            checkpoint: CheckpointId(checkpoint),
+            parent: None,
+            cut_at: WallClock(0),
+            subtasks: vec![SubtaskDelta {
+                subtask: SubtaskId::default(),
+                born: born.to_vec(),
+                returned: Vec::new(),
+                dropped: dropped.to_vec(),
+                user_bytes: Vec::new(),
+            }],
+        })
+    }
+
+    /// A leader of epoch 1 and attempt 1 of the one subtask, with ids below 100 reserved.
+    pub fn begin() -> Vec<Change> {
+        vec![
+            Change::Claim { epoch: Epoch(1) },
+            Change::Reserve {
+                checkpoints_below: CheckpointId(100),
+                attempts_below: AttemptId(100),
+            },
+            Change::Deploy {
+                head: None,
+                attempts: vec![(SubtaskId::default(), AttemptId(1))],
+            },
+        ]
+    }
+
+    /// Shows a history to an invariant as the world would.
+    pub fn show<I: Invariant>(invariant: &mut I, facts: &mut Facts, fact: Fact) -> Verdict {
+        facts
+            .take(&fact)
+            .map_err(|what| I::broken(what).expect_err("broken"))?;
+        invariant.observe(facts, &fact)
+    }
+
+    /// A commit of these changes.
+    pub fn commit<I: Invariant>(
+        invariant: &mut I,
+        facts: &mut Facts,
+        changes: Vec<Change>,
+    ) -> Verdict {
+        let epoch = changes
+            .iter()
+            .find_map(|change| match change {
+                Change::Claim { epoch } => Some(*epoch),
+                _ => None,
+            })
+            .unwrap_or(facts.durable.epoch);
+        let record = Record {
+            version: facts.durable.version.next(),
+            epoch,
+            changes,
+        };
+        show(invariant, facts, Fact::Committing(record.clone()))?;
+        show(invariant, facts, Fact::Committed(record))
+    }
+}

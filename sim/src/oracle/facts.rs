@@ -1,0 +1,207 @@
+//! What is true of the world, as its invariants read it, and how it comes to change.
+//!
+//! ```text
+//! world --Fact--> Facts (store mirror, durable manifest, cuts) --> invariants
+//! ```
+//!
+//! The world tells each fact as it happens; the machines tell nothing. A fact is seen by the
+//! invariants *after* it has been taken into [`Facts`], except [`Fact::Committing`], which shows a
+//! record before it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use stillpoint::protocol::answer::Digest;
+use stillpoint::protocol::coordinator::Notice;
+use stillpoint::protocol::id::{
+    AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, SubtaskId,
+};
+use stillpoint::protocol::manifest::{Change, Record};
+
+use super::durable::Durable;
+use crate::lsm::{ContentId, Table};
+
+/// One life of a coordinator process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(pub u32);
+
+impl fmt::Debug for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "coordinator {}", self.0)
+    }
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// Who asks the store for something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Caller {
+    /// A coordinator.
+    Coordinator(ProcessId),
+    /// An attempt that runs.
+    Attempt(AttemptId),
+    /// An attempt that restores.
+    Restore(AttemptId),
+}
+
+/// Something that has become true.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Fact {
+    /// A state file stands in the store, durably.
+    FileStored(FileName, ContentId),
+    /// A state file is gone.
+    FileRemoved(FileName),
+    /// A manifest object stands in the store, durably.
+    ManifestStored(ManifestName),
+    /// A manifest object is gone.
+    ManifestRemoved(ManifestName),
+    /// `CURRENT` is gone.
+    CurrentRemoved,
+    /// `CURRENT` names these objects now.
+    CurrentNames(Vec<ManifestName>),
+    /// This record is about to become part of what is durable.
+    Committing(Record),
+    /// This record has become durable.
+    Committed(Record),
+    /// Somebody asks the store to delete a state file.
+    DeleteAsked(Caller, FileName),
+    /// Somebody asks the store to delete a manifest object.
+    ManifestDeleteAsked(Caller, ManifestName),
+    /// Somebody asks the store to keep a manifest object.
+    ManifestPutAsked(Caller, ManifestName),
+    /// A read brought something else than is stored.
+    ReadDamaged,
+    /// An attempt asks to store a file.
+    UploadAsked(AttemptId, FileName, ContentId),
+    /// A cut was taken.
+    CutTaken(CheckpointId, SubtaskId, AttemptId, Table),
+    /// A leader sent the answer to an acknowledgement: its names are the leader's.
+    AnswerSent(ProcessId, AttemptId, CheckpointId),
+    /// An attempt acknowledged, naming these for the first time or again.
+    Acknowledged(AttemptId, CheckpointId, Vec<FileName>),
+    /// A coordinator told its user something.
+    Told(ProcessId, Notice),
+    /// An attempt has restored a checkpoint and sees this.
+    Restored(CheckpointId, SubtaskId, AttemptId, Table),
+    /// An attempt could not restore what it was told to.
+    RestoreFailed(CheckpointId, SubtaskId, AttemptId, String),
+    /// An attempt's process is gone.
+    AttemptGone(AttemptId),
+}
+
+/// What is true.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Facts {
+    /// State files in the store.
+    pub files: BTreeMap<FileName, ContentId>,
+    /// Manifest objects in the store.
+    pub manifests: BTreeSet<ManifestName>,
+    /// Whether there is a `CURRENT`.
+    pub has_current: bool,
+    /// What `CURRENT` names.
+    pub current_names: Vec<ManifestName>,
+    /// The manifest.
+    pub durable: Durable,
+    /// The state at each cut.
+    pub cuts: BTreeMap<(CheckpointId, SubtaskId), (AttemptId, Table)>,
+    /// Names whose deletion somebody asked for.
+    pub delete_asked: BTreeSet<FileName>,
+    /// The names in each attempt's acknowledgements.
+    pub acknowledged: BTreeMap<(AttemptId, CheckpointId), Vec<FileName>>,
+    /// Names in an acknowledgement that a leader answered: the leader's.
+    pub answered: BTreeSet<FileName>,
+    /// Who put each manifest object.
+    pub makers: BTreeMap<ManifestName, Caller>,
+    /// How many checkpoints have completed.
+    pub completions: u64,
+    /// How many restores have brought a state back.
+    pub restores: u64,
+    /// Whether a read has brought something else than is stored.
+    pub reads_damaged: bool,
+    /// The epoch of each process that came to lead.
+    pub epochs: BTreeMap<ProcessId, Epoch>,
+}
+
+impl Facts {
+    /// Takes a fact in.
+    ///
+    /// # Errors
+    /// In words, when a record says what can't be so.
+    pub fn take(&mut self, fact: &Fact) -> Result<(), String> {
+        match fact {
+            Fact::FileStored(name, content) => {
+                self.files.insert(*name, *content);
+            }
+            Fact::FileRemoved(name) => {
+                self.files.remove(name);
+            }
+            Fact::ManifestStored(name) => {
+                self.manifests.insert(*name);
+            }
+            Fact::ManifestRemoved(name) => {
+                self.manifests.remove(name);
+            }
+            Fact::CurrentRemoved => self.has_current = false,
+            Fact::CurrentNames(names) => {
+                self.has_current = true;
+                self.current_names.clone_from(names);
+            }
+            Fact::Committed(record) => {
+                self.durable.apply(record).map_err(|nonsense| nonsense.0)?;
+                let completes = |change: &&Change| matches!(change, Change::Complete(_));
+                self.completions += record.changes.iter().filter(completes).count() as u64;
+            }
+            Fact::DeleteAsked(_, name) => {
+                self.delete_asked.insert(*name);
+            }
+            Fact::ManifestPutAsked(caller, name) => {
+                self.makers.insert(*name, *caller);
+            }
+            Fact::Restored(..) => self.restores += 1,
+            Fact::ReadDamaged => self.reads_damaged = true,
+            Fact::CutTaken(checkpoint, subtask, attempt, table) => {
+                self.cuts
+                    .insert((*checkpoint, *subtask), (*attempt, *table));
+            }
+            Fact::Acknowledged(attempt, checkpoint, names) => {
+                self.acknowledged
+                    .insert((*attempt, *checkpoint), names.clone());
+            }
+            Fact::AnswerSent(_, attempt, checkpoint) => {
+                if let Some(names) = self.acknowledged.get(&(*attempt, *checkpoint)) {
+                    self.answered.extend(names);
+                }
+            }
+            Fact::Told(process, Notice::Leading { epoch }) => {
+                self.epochs.insert(*process, *epoch);
+            }
+            Fact::Committing(_)
+            | Fact::ManifestDeleteAsked(..)
+            | Fact::UploadAsked(..)
+            | Fact::Told(..)
+            | Fact::RestoreFailed(..)
+            | Fact::AttemptGone(_) => {}
+        }
+        Ok(())
+    }
+
+    /// What stands in the store under this name, if anything.
+    #[must_use]
+    pub fn digest_of(&self, name: &FileName) -> Option<Digest> {
+        self.files.get(name).map(|content| content.digest())
+    }
+
+    /// Whether the store holds this object.
+    #[must_use]
+    pub fn holds(&self, name: &ObjectName) -> bool {
+        match name {
+            ObjectName::Current => self.has_current,
+            ObjectName::Manifest(name) => self.manifests.contains(name),
+            ObjectName::Shared(name) => self.files.contains_key(name),
+        }
+    }
+}

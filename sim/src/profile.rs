@@ -1,0 +1,289 @@
+//! What a run is like: its size, its configuration and its faults, drawn jointly from the seed.
+//!
+//! Uniform faults mask each other, so each class is off in about half of the runs and has an
+//! intensity of its own in the others (swarm testing: Groce and others, ISSTA 2012). What depends
+//! on each other is drawn together, so that no configuration is drawn in which the protocol can't
+//! hold its promises: a timeout is always longer than a few round trips, and a directory's faults
+//! are not drawn for an object store.
+
+use std::fmt;
+use std::time::Duration;
+
+use stillpoint::protocol::coordinator::CoordinatorConfig;
+use stillpoint::protocol::limits::Limits;
+
+use crate::choice::{Choices, Label, Ratio};
+use crate::faults::Fault;
+
+/// How long runs are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Length {
+    /// A few hundred events.
+    Short,
+    /// Twenty thousand events.
+    Long,
+}
+
+/// Which model of a store a run has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StoreKind {
+    /// An object store.
+    Object,
+    /// A directory.
+    Directory,
+}
+
+/// What a run is like.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Profile {
+    /// Which store.
+    pub store: StoreKind,
+    /// How many workers there are.
+    pub workers: u32,
+    /// How many operators the job has.
+    pub operators: u32,
+    /// How many subtasks each of them has.
+    pub parallelism: u32,
+    /// Events of the part with faults.
+    pub safety_events: u64,
+    /// The coordinator's configuration, limits included.
+    pub config: CoordinatorConfig,
+    /// The intensity of each class of faults, 0 if it is off.
+    intensity: [u8; Fault::COUNT],
+}
+
+/// The mean time between two disturbances, in microseconds.
+pub const DISTURBANCE_PERIOD: u64 = 150_000;
+
+impl Profile {
+    /// Draws one.
+    #[must_use]
+    pub fn draw(choices: &mut Choices, length: Length) -> Self {
+        let store = match choices.choose(2, Label::Profile) {
+            0 => StoreKind::Object,
+            _ => StoreKind::Directory,
+        };
+        let workers = 1 + choices.choose(3, Label::Profile);
+        let operators = 1 + choices.weighted(&[3, 1], Label::Profile);
+        let parallelism = 1 + choices.choose(2, Label::Profile);
+        let config = draw_config(choices);
+        let mut intensity = [0; Fault::COUNT];
+        for fault in Fault::ALL {
+            if is_possible(*fault, store) {
+                // Off in half of the runs.
+                let drawn = choices.weighted(&[6, 2, 3, 1], Label::FaultClass);
+                intensity[*fault as usize] = u8::try_from(drawn).unwrap_or(0);
+            }
+        }
+        Self {
+            store,
+            workers,
+            operators,
+            parallelism,
+            safety_events: match length {
+                Length::Short => 420,
+                Length::Long => 19_000,
+            },
+            config,
+            intensity,
+        }
+    }
+
+    /// A profile without faults, for scenarios and the explorer.
+    #[must_use]
+    pub fn benign() -> Self {
+        Self::draw(&mut Choices::replayed(&[]), Length::Short)
+    }
+
+    /// How often a class strikes where it can; never once faults have stopped.
+    #[must_use]
+    pub fn rate(&self, fault: Fault, healed: bool) -> Ratio {
+        if healed {
+            return Ratio::NEVER;
+        }
+        let rarities = rarities(fault);
+        match self.intensity[fault as usize] {
+            0 => Ratio::NEVER,
+            1 => Ratio::one_in(rarities[0]),
+            2 => Ratio::one_in(rarities[1]),
+            _ => Ratio::one_in(rarities[2]),
+        }
+    }
+
+    /// The class's intensity: 0 is off, 3 is most.
+    #[must_use]
+    pub fn intensity(&self, fault: Fault) -> u8 {
+        self.intensity[fault as usize]
+    }
+
+    /// Sets a class's intensity, if the store can have it.
+    pub fn set_intensity(&mut self, fault: Fault, intensity: u8) {
+        if is_possible(fault, self.store) {
+            self.intensity[fault as usize] = intensity.min(3);
+        }
+    }
+
+    /// The number of subtasks.
+    #[must_use]
+    pub fn subtasks(&self) -> u32 {
+        self.operators * self.parallelism
+    }
+}
+
+/// Whether a class can happen to this kind of store.
+fn is_possible(fault: Fault, store: StoreKind) -> bool {
+    match fault {
+        Fault::PowerCuts | Fault::NoSpace => store == StoreKind::Directory,
+        Fault::LateRequests | Fault::SpuriousRefusals | Fault::LaggingLists => {
+            store == StoreKind::Object
+        }
+        _ => true,
+    }
+}
+
+/// One in how many, from the least to the greatest intensity.
+fn rarities(fault: Fault) -> [u32; 3] {
+    match fault {
+        Fault::LostMessages | Fault::DoubledMessages | Fault::AstrayMessages => [40, 12, 4],
+        Fault::SlowMessages => [20, 6, 2],
+        Fault::LostRequests | Fault::LostAnswers | Fault::LateRequests => [60, 20, 8],
+        Fault::SpuriousRefusals => [20, 8, 3],
+        Fault::Throttling | Fault::SlowStore => [40, 12, 5],
+        Fault::LaggingLists | Fault::BrokenLists => [8, 4, 2],
+        Fault::DamagedReads => [30, 12, 5],
+        Fault::CoordinatorCrashes | Fault::WorkerCrashes => [400, 150, 60],
+        Fault::CoordinatorPauses
+        | Fault::Rivals
+        | Fault::WorkerPauses
+        | Fault::FalseDeaths
+        | Fault::Cancels => [30, 14, 7],
+        Fault::Closes | Fault::PowerCuts => [60, 25, 12],
+        Fault::FailedSnapshots | Fault::OlderRestores => [12, 5, 3],
+        Fault::FailedUploads | Fault::FailedDeletes => [30, 10, 4],
+        Fault::NoSpace => [60, 20, 8],
+    }
+}
+
+fn pick<T: Copy, const N: usize>(choices: &mut Choices, from: [T; N]) -> T {
+    let n = u32::try_from(N).unwrap_or(1);
+    from[choices.choose(n, Label::Profile) as usize]
+}
+
+fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
+    let millis = Duration::from_millis;
+    let interval = pick(choices, [200, 120, 350, 600]);
+    // A checkpoint takes 50 to 150 ms without faults: the shortest timeout aborts some, not all.
+    let timeout = pick(choices, [2_000, 5_000, 800, 400]);
+    let min_pause = pick(choices, [0, 20, 100]);
+    let retry_delay = pick(choices, [20, 50, 10]);
+    let limits = Limits {
+        checkpoint_id_block: pick(choices, [4, 1, 64]),
+        attempt_id_block: pick(choices, [4, 8, 16]),
+        tombstones_max: pick(choices, [1000, 1000, 32]),
+        deletes_in_flight_max: pick(choices, [4, 1, 16]),
+        tail_records_max: pick(choices, [8, 3, 5, 64]),
+        list_page_max: pick(choices, [100, 3, 7]),
+        sweep_pause: millis(pick(choices, [20, 5])),
+        sweep_round_pause: millis(pick(choices, [300, 100])),
+        forget_delay: millis(pick(choices, [50, 0, 200])),
+        uploads_in_flight_max: pick(choices, [4, 1, 8]),
+        upload_tries_max: pick(choices, [3, 1, 5]),
+        snapshots_in_flight_max: pick(choices, [4, 2, 8]),
+        retry_delay: millis(retry_delay),
+        retry_delay_max: millis(retry_delay * 8),
+        claim_delay: millis(pick(choices, [5, 20])),
+        claim_delay_max: millis(640),
+        ..Limits::default()
+    };
+    CoordinatorConfig {
+        interval: Some(millis(interval)),
+        min_pause: millis(min_pause),
+        min_pause_max: millis(min_pause * 8),
+        max_concurrent: pick(choices, [1, 2, 3]),
+        timeout: millis(timeout),
+        tolerable_failures: pick(choices, [1000, 0, 3]),
+        num_retained: pick(choices, [1, 2, 3]),
+        renew_interval: pick(choices, [None, Some(millis(1_000))]),
+        limits,
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = &self.config;
+        let limits = &config.limits;
+        writeln!(
+            f,
+            "store {:?}, {} workers, {} operators x {} subtasks, {} events with faults",
+            self.store, self.workers, self.operators, self.parallelism, self.safety_events
+        )?;
+        writeln!(
+            f,
+            "interval {:?}, timeout {:?}, min pause {:?}, concurrent {}, retained {}, tolerated {}",
+            config.interval.unwrap_or_default(),
+            config.timeout,
+            config.min_pause,
+            config.max_concurrent,
+            config.num_retained,
+            config.tolerable_failures
+        )?;
+        writeln!(
+            f,
+            "tail {}, tombstones {}, id blocks {}/{}, uploads {} x {} tries, retry {:?}",
+            limits.tail_records_max,
+            limits.tombstones_max,
+            limits.checkpoint_id_block,
+            limits.attempt_id_block,
+            limits.uploads_in_flight_max,
+            limits.upload_tries_max,
+            limits.retry_delay
+        )?;
+        write!(f, "faults:")?;
+        for fault in Fault::ALL {
+            let rate = self.rate(*fault, false);
+            if rate.is_possible() {
+                write!(f, " {} 1/{}", fault.name(), rate.among)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_configurations_are_legal() {
+        for seed in 0..2000 {
+            let profile = Profile::draw(&mut Choices::seeded(seed), Length::Short);
+            assert_eq!(profile.config.validate(), Ok(()), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn about_half_of_the_classes_are_off() {
+        let mut on = [0_u32; Fault::COUNT];
+        for seed in 0..2000 {
+            let profile = Profile::draw(&mut Choices::seeded(seed), Length::Short);
+            for fault in Fault::ALL {
+                on[*fault as usize] += u32::from(profile.intensity(*fault) > 0);
+                if !is_possible(*fault, profile.store) {
+                    assert_eq!(profile.intensity(*fault), 0, "seed {seed}");
+                }
+            }
+        }
+        for fault in Fault::ALL {
+            let count = on[*fault as usize];
+            assert!((400..1200).contains(&count), "{}: {count}", fault.name());
+        }
+    }
+
+    #[test]
+    fn the_benign_profile_has_no_faults() {
+        let profile = Profile::benign();
+        for fault in Fault::ALL {
+            assert_eq!(profile.rate(*fault, false), Ratio::NEVER);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! One run: safety under faults, then healing, then everything good must happen.
+//!
+//! ```text
+//! faults ........ heal | checkpoints complete | restart, restore | quiet | garbage is gone
+//! <-- safety_events --> <------------- within computed bounds ------------------->
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::choice::{Choice, Choices};
+use crate::faults::Struck;
+use crate::invariants::{Class, GarbageIsCollected, Progress, Violation, bound, garbage_bound};
+use crate::oracle::facts::Facts;
+use crate::profile::{Length, Profile};
+use crate::world::World;
+use crate::world::story::{Line, Story};
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// The broken promise, if one is broken.
+    pub violation: Option<Violation>,
+    /// What the run was like.
+    pub profile: Profile,
+    /// Events that reached a machine or the store.
+    pub events: u64,
+    /// The digest of everything that happened.
+    pub digest: u64,
+    /// The choices that were not benign.
+    pub choices: Vec<Choice>,
+    /// Which faults struck.
+    pub struck: Struck,
+    /// How many checkpoints completed.
+    pub completed: u64,
+    /// What happened, if anybody listened.
+    pub lines: Vec<Line>,
+}
+
+/// Runs a seed.
+#[must_use]
+pub fn run_seed(seed: u64, length: Length) -> Ended {
+    run(Choices::seeded(seed), length, None, false)
+}
+
+/// Runs with these choices; with a profile of one's own, or one that is drawn first.
+#[must_use]
+pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, listen: bool) -> Ended {
+    let profile = profile.unwrap_or_else(|| Profile::draw(&mut choices, length));
+    let mut world = World::new(profile);
+    if listen {
+        world.story = Story::told();
+    }
+    let result = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut choices)));
+    let violation = match result {
+        Ok(Ok(())) => None,
+        Ok(Err(violation)) => Some(violation),
+        Err(panic) => Some(Violation {
+            class: Class::Crash,
+            promise: "MachinesDoNotAssert",
+            what: panic_text(panic.as_ref()),
+        }),
+    };
+    Ended {
+        violation,
+        profile: world.profile.clone(),
+        events: world.events,
+        digest: world.digest.value(),
+        choices: choices.made().to_vec(),
+        struck: world.struck.clone(),
+        completed: world.watch.facts.completions,
+        lines: world.story.lines().to_vec(),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        (*text).to_owned()
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "a panic without words".to_owned()
+    }
+}
+
+fn live(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
+    while world.events < world.profile.safety_events {
+        if !world.step(choices)? {
+            break;
+        }
+    }
+    end_phase(world)?;
+    let _permanent = world.heal(choices);
+    progress(world, choices, "after everything healed")?;
+    world.restart_job(choices);
+    let restored = world.watch.facts.restores;
+    let needs_restore = world.watch.facts.durable.restore_point().is_some();
+    progress(world, choices, "after a restart")?;
+    if needs_restore && world.watch.facts.restores == restored {
+        let what = "a checkpoint completed after a restart and nothing was restored";
+        return Err(Progress::broken(what, &world.pending_reasons()));
+    }
+    world.writing = false;
+    if world.deletes_hang {
+        // Progress was possible all the same; now deletes may heal as well.
+        world.deletes_hang = false;
+    }
+    garbage_goes(world, choices)?;
+    end_phase(world)
+}
+
+fn end_phase(world: &mut World) -> Result<(), Violation> {
+    world.watch.check(&world.store);
+    world.watch.check_manifest();
+    match world.watch.violation.take() {
+        Some(violation) => Err(violation),
+        None => Ok(()),
+    }
+}
+
+/// Lets the world go on until something holds; false when the time is over.
+fn until(
+    world: &mut World,
+    choices: &mut Choices,
+    deadline: u64,
+    holds: impl Fn(&World) -> bool,
+) -> Result<bool, Violation> {
+    while !holds(world) {
+        if world.queue.next_at().is_none_or(|at| at > deadline) {
+            return Ok(false);
+        }
+        if !world.step(choices)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Two checkpoints complete: the second was certainly triggered since.
+fn progress(world: &mut World, choices: &mut Choices, when: &str) -> Result<(), Violation> {
+    let target = world.watch.facts.completions + 2;
+    let start = world.now;
+    let deadline = start + 2 * bound(&world.profile);
+    let completes = |facts: &Facts| facts.completions >= target;
+    if until(world, choices, deadline, |world| {
+        completes(&world.watch.facts)
+    })? {
+        return Ok(());
+    }
+    let what = format!(
+        "no two checkpoints completed within {} ms {when}",
+        (deadline - start) / 1000
+    );
+    Err(Progress::broken(&what, &world.pending_reasons()))
+}
+
+/// Whatever is garbage now is gone within its bound.
+fn garbage_goes(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
+    let leftovers = GarbageIsCollected::leftovers(&world.watch.facts);
+    let start = world.now;
+    let objects = world.watch.facts.files.len() + world.watch.facts.manifests.len();
+    let deadline = start + garbage_bound(&world.profile, objects);
+    let remaining = |world: &World| {
+        let mut remaining =
+            GarbageIsCollected::remaining(&leftovers, &world.watch.facts, |caller| {
+                world.lives(caller)
+            });
+        remaining.extend(world.local_snapshots_before(start));
+        remaining
+    };
+    if until(world, choices, deadline, |world| {
+        remaining(world).is_empty()
+    })? {
+        return Ok(());
+    }
+    Err(GarbageIsCollected::broken(
+        &remaining(world),
+        &world.pending_reasons(),
+    ))
+}

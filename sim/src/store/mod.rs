@@ -1,0 +1,351 @@
+//! The stores that the world offers, behind one interface.
+//!
+//! ```text
+//! process --Request--> [on its way] --step--> model --step--> ... --Response--> [on its way] --> process
+//!                                       |
+//!                                       +--> Effect: what is durably there now, or gone
+//! ```
+//!
+//! A request is carried out in one step by the object store ([`object`]) and in several by the
+//! directory ([`directory`]), whose steps die with their process. What the steps change is told
+//! as [`Effect`]s, from which alone the invariants know what is durable.
+//!
+//! What goes wrong on the way (lost requests, lost answers, late landing) is the network's and
+//! stands in `world::calls`.
+
+pub mod directory;
+pub mod object;
+
+use std::sync::Arc;
+
+use stillpoint::protocol::answer::{Answer, Digest, Failure, FailureKind};
+use stillpoint::protocol::id::{FileName, ObjectName};
+use stillpoint::protocol::store::{StoreCall, StorePayload, StoreToken};
+
+use crate::choice::Choices;
+use crate::lsm::ContentId;
+use crate::profile::Profile;
+
+/// What a process asks of the store.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Request {
+    /// A call of a coordinator or a loader.
+    Call(StoreCall),
+    /// Store a state file or pack under a name that only one attempt can write.
+    Upload {
+        /// The name.
+        name: FileName,
+        /// The bytes.
+        content: ContentId,
+    },
+    /// Delete an attempt's own file.
+    Delete {
+        /// The file.
+        name: FileName,
+    },
+    /// Read a state file or pack whole.
+    Fetch {
+        /// The file.
+        name: FileName,
+    },
+}
+
+impl Request {
+    /// In words, for stories.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Call(StoreCall::Read { token }) => format!("read {token:?}"),
+            Self::Call(StoreCall::Put { name, .. }) => format!("put {name}"),
+            Self::Call(StoreCall::Create { .. }) => "create CURRENT".to_owned(),
+            Self::Call(StoreCall::Swap { name, .. }) => format!("swap CURRENT for {name}"),
+            Self::Call(StoreCall::DeleteFile { name }) | Self::Delete { name } => {
+                format!("delete {name}")
+            }
+            Self::Call(StoreCall::DeleteManifest { name }) => format!("delete {name}"),
+            Self::Call(StoreCall::List { listing, .. }) => format!("list {listing:?}"),
+            Self::Upload { name, .. } => format!("upload {name}"),
+            Self::Fetch { name } => format!("fetch {name}"),
+        }
+    }
+
+    /// The answer to this request that says nothing but this.
+    #[must_use]
+    pub fn answered(&self, outcome: Plain) -> Response {
+        match self {
+            Self::Call(call) => Response::Call {
+                token: call.token(),
+                answer: outcome.into_answer(),
+            },
+            Self::Upload { name, .. } => Response::Upload {
+                name: *name,
+                answer: outcome.into_answer(),
+            },
+            Self::Delete { name } => Response::Delete {
+                name: *name,
+                answer: outcome.into_answer(),
+            },
+            Self::Fetch { name } => Response::Fetch {
+                name: *name,
+                answer: outcome.into_answer(),
+            },
+        }
+    }
+
+    /// Whether it changes the store.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        match self {
+            Self::Call(call) => match call {
+                StoreCall::Read { .. } | StoreCall::List { .. } => false,
+                StoreCall::Put { .. }
+                | StoreCall::Create { .. }
+                | StoreCall::Swap { .. }
+                | StoreCall::DeleteFile { .. }
+                | StoreCall::DeleteManifest { .. } => true,
+            },
+            Self::Upload { .. } | Self::Delete { .. } => true,
+            Self::Fetch { .. } => false,
+        }
+    }
+
+    /// Whether its answer can be a conflict although nothing was stored.
+    #[must_use]
+    pub fn is_swap(&self) -> bool {
+        matches!(
+            self,
+            Self::Call(StoreCall::Swap { .. } | StoreCall::Create { .. })
+        )
+    }
+
+    /// Whether it deletes something.
+    #[must_use]
+    pub fn is_delete(&self) -> bool {
+        matches!(
+            self,
+            Self::Delete { .. }
+                | Self::Call(StoreCall::DeleteFile { .. } | StoreCall::DeleteManifest { .. })
+        )
+    }
+}
+
+/// An answer without a value.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Plain {
+    /// The condition did not hold, or so the store says.
+    Refused,
+    /// Certainly not done.
+    Failed(FailureKind, &'static str),
+    /// Perhaps done, perhaps later.
+    Unknown,
+}
+
+impl Plain {
+    fn into_answer<T>(self) -> Answer<T> {
+        match self {
+            Self::Refused => Answer::Refused,
+            Self::Failed(kind, cause) => Answer::Failed(Failure::new(kind, cause)),
+            Self::Unknown => Answer::Unknown(Failure::new(FailureKind::Deadline, "no answer")),
+        }
+    }
+}
+
+/// What the store answers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Response {
+    /// To [`Request::Call`].
+    Call {
+        /// What it answers.
+        token: StoreToken,
+        /// The answer.
+        answer: Answer<StorePayload>,
+    },
+    /// To [`Request::Upload`].
+    Upload {
+        /// The name.
+        name: FileName,
+        /// What was stored.
+        answer: Answer<Digest>,
+    },
+    /// To [`Request::Delete`].
+    Delete {
+        /// The name.
+        name: FileName,
+        /// The answer.
+        answer: Answer<()>,
+    },
+    /// To [`Request::Fetch`].
+    Fetch {
+        /// The name.
+        name: FileName,
+        /// What was read.
+        answer: Answer<Fetched>,
+    },
+}
+
+/// What a read of a state file brought.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Fetched {
+    /// The bytes' size and checksum, as read.
+    pub digest: Digest,
+    /// The bytes; `None` if they are not what is stored.
+    pub content: Option<ContentId>,
+}
+
+/// What stands under a name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Body {
+    /// `CURRENT` or a manifest object.
+    Bytes(Arc<[u8]>),
+    /// A state file or pack.
+    State(ContentId),
+}
+
+/// A change of what is durable.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Effect {
+    /// This stands under this name now, durably.
+    Stored(ObjectName, Body),
+    /// Nothing durable stands under this name any more, or nothing that can be read.
+    Removed(ObjectName),
+}
+
+/// What a step may use.
+pub struct StepContext<'a> {
+    /// The time.
+    pub now: u64,
+    /// The source of choices.
+    pub choices: &'a mut Choices,
+    /// What may go wrong; nothing does when `healed`.
+    pub profile: &'a Profile,
+    /// Whether faults have stopped.
+    pub healed: bool,
+    /// Where changes are told.
+    pub effects: &'a mut Vec<Effect>,
+    /// Which fault classes have struck.
+    pub struck: &'a mut crate::faults::Struck,
+}
+
+/// How far a request has come.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Progress {
+    /// Steps done.
+    pub step: u32,
+    /// The temporary name it uses, in a directory.
+    pub temporary: Option<u64>,
+    /// What it read in an earlier step.
+    pub seen: Option<Body>,
+}
+
+/// A store of either kind.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Store {
+    /// An object store.
+    Object(object::ObjectStore),
+    /// A directory.
+    Directory(directory::DirectoryStore),
+}
+
+impl Store {
+    /// Carries a request one step further; `None` if there are more steps.
+    pub fn step(
+        &mut self,
+        request: &Request,
+        progress: &mut Progress,
+        context: &mut StepContext<'_>,
+    ) -> Option<Response> {
+        match self {
+            Self::Object(store) => Some(store.carry_out(request, context)),
+            Self::Directory(store) => store.step(request, progress, context),
+        }
+    }
+
+    /// Whether a request goes on when its process dies.
+    #[must_use]
+    pub fn outlives_caller(&self) -> bool {
+        matches!(self, Self::Object(_))
+    }
+
+    /// Everything that stands in it, readable and durable.
+    #[must_use]
+    pub fn durable(&self) -> Vec<(ObjectName, Body)> {
+        match self {
+            Self::Object(store) => store.all(),
+            Self::Directory(store) => store.durable(),
+        }
+    }
+
+    /// Names of leftovers that are no objects: temporary files, unfinished uploads.
+    #[must_use]
+    pub fn leftovers(&self) -> Vec<String> {
+        match self {
+            Self::Object(_) => Vec::new(),
+            Self::Directory(store) => store.leftovers(),
+        }
+    }
+}
+
+/// A body's bytes as a caller reads them, perhaps damaged on the way.
+pub(crate) fn read_bytes(body: &Body, context: &mut StepContext<'_>) -> Vec<u8> {
+    let mut bytes = match body {
+        Body::Bytes(bytes) => bytes.to_vec(),
+        Body::State(_) => Vec::new(),
+    };
+    match read_damage(context) {
+        Damage::None => {}
+        Damage::Corrupt => {
+            let place = bytes.len() / 2;
+            if let Some(byte) = bytes.get_mut(place) {
+                *byte ^= 0x40;
+            }
+        }
+        Damage::Short => bytes.truncate(bytes.len().saturating_sub(1) / 2),
+    }
+    bytes
+}
+
+/// A state file as a caller reads it, perhaps damaged on the way.
+pub(crate) fn read_state(content: ContentId, context: &mut StepContext<'_>) -> Fetched {
+    let mut digest = content.digest();
+    match read_damage(context) {
+        Damage::None => {
+            return Fetched {
+                digest,
+                content: Some(content),
+            };
+        }
+        Damage::Corrupt => digest.checksum.0 ^= 1,
+        Damage::Short => digest.size_bytes -= 1,
+    }
+    Fetched {
+        digest,
+        content: None,
+    }
+}
+
+enum Damage {
+    None,
+    Corrupt,
+    Short,
+}
+
+fn read_damage(context: &mut StepContext<'_>) -> Damage {
+    use crate::choice::Label;
+    use crate::faults::Fault;
+    let rate = context.profile.rate(Fault::DamagedReads, context.healed);
+    if !rate.is_possible() {
+        return Damage::None;
+    }
+    let weights = [2 * (rate.among - rate.of), rate.of, rate.of];
+    match context.choices.weighted(&weights, Label::ReadDamage) {
+        1 => {
+            context.struck.note(Fault::DamagedReads);
+            Damage::Corrupt
+        }
+        2 => {
+            context.struck.note(Fault::DamagedReads);
+            Damage::Short
+        }
+        _ => Damage::None,
+    }
+}

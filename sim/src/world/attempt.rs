@@ -1,0 +1,539 @@
+//! Attempts that run: the state, its snapshots on the local disk, and the machine that stores
+//! them.
+
+use std::collections::BTreeMap;
+
+use stillpoint::protocol::answer::{Answer, Failure, FailureKind};
+use stillpoint::protocol::file::{FileDescription, FileKind};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, LocalName, SubtaskId};
+use stillpoint::protocol::message::Message;
+use stillpoint::protocol::subtask::{
+    Action, Event, LiveFile, Notice, OpToken, Payload, Subtask, SubtaskConfig,
+};
+use stillpoint::protocol::time::WallClock;
+
+use super::restore::Restore;
+use super::story::Kind;
+use super::{Happening, World};
+use crate::choice::{Choices, Label, mix};
+use crate::faults::Fault;
+use crate::lsm::{Content, ContentId, Cut, DELETED, KEYS, Lsm, Table};
+use crate::oracle::facts::{Caller, Fact, ProcessId};
+use crate::store::Request;
+
+/// The time between two writes of a user, in microseconds.
+const WORK_PERIOD: u64 = 25_000;
+/// How long a local step takes.
+const LOCAL: u64 = 500;
+
+/// An attempt of a subtask on a worker.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Instance {
+    pub(super) subtask: SubtaskId,
+    pub(super) worker: u32,
+    /// The process that is taken for the leader, and in which epoch it said so.
+    pub(super) leader: ProcessId,
+    pub(super) leader_epoch: Epoch,
+    /// Some user holds it for dead.
+    pub(super) is_declared_dead: bool,
+    pub(super) phase: Phase,
+}
+
+/// How far an attempt has come.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// It fetches what it is to restore.
+    Restoring(Box<Restore>),
+    /// It runs.
+    Running(Box<Running>),
+}
+
+/// An attempt that runs.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Running {
+    pub(super) machine: Subtask,
+    lsm: Lsm,
+    snapshots: BTreeMap<CheckpointId, LocalSnapshot>,
+    timer: Option<u64>,
+    closing: bool,
+}
+
+/// What a snapshot holds on the local disk.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct LocalSnapshot {
+    cut: Cut,
+    taken_at: u64,
+    /// What is linked and readable, once it is secured.
+    secured: Option<BTreeMap<LocalName, ContentId>>,
+}
+
+impl Instance {
+    /// Whether it has restored and runs.
+    pub(super) fn runs(&self) -> bool {
+        matches!(self.phase, Phase::Running(_))
+    }
+
+    fn running(&mut self) -> Option<&mut Running> {
+        match &mut self.phase {
+            Phase::Running(running) => Some(running),
+            Phase::Restoring(_) => None,
+        }
+    }
+}
+
+/// What the user attaches to a snapshot: something that the state can be told by.
+pub(super) fn user_bytes(table: &Table) -> Vec<u8> {
+    let digest = table
+        .0
+        .iter()
+        .fold(7, |digest, value| mix(digest ^ u64::from(*value)));
+    digest.to_le_bytes()[..4].to_vec()
+}
+
+fn pack_name(checkpoint: CheckpointId) -> String {
+    format!("pack-{}", checkpoint.0)
+}
+
+impl World {
+    /// An attempt that has restored its state begins to run.
+    pub(super) fn run_attempt(
+        &mut self,
+        attempt: AttemptId,
+        config: SubtaskConfig,
+        lsm: Lsm,
+        restored: Option<(CheckpointId, Vec<FileDescription>)>,
+        choices: &mut Choices,
+    ) {
+        let machine = Subtask::new(self.timestamp(), config, restored);
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        instance.phase = Phase::Running(Box::new(Running {
+            machine,
+            lsm,
+            snapshots: BTreeMap::new(),
+            timer: None,
+            closing: false,
+        }));
+        let leader = instance.leader;
+        self.tell(|| attempt.to_string(), Kind::Process, || "runs".to_owned());
+        self.report_running(leader, attempt, choices);
+        self.queue
+            .schedule(self.now + LOCAL, Happening::Work(attempt));
+        self.drain_attempt(attempt, choices);
+    }
+
+    /// Ends an attempt's process at once.
+    pub(super) fn kill_attempt(&mut self, attempt: AttemptId, how: &'static str) {
+        if self.instances.remove(&attempt).is_none() {
+            return;
+        }
+        self.tell(|| attempt.to_string(), Kind::Process, || how.to_owned());
+        self.fact(Fact::AttemptGone(attempt));
+        self.drop_operations_of(|caller| {
+            caller == Caller::Attempt(attempt) || caller == Caller::Restore(attempt)
+        });
+    }
+
+    /// Ends every attempt on a worker.
+    pub(super) fn crash_worker(&mut self, worker: u32) {
+        let there: Vec<AttemptId> = self
+            .instances
+            .iter()
+            .filter(|(_, instance)| instance.worker == worker)
+            .map(|(attempt, _)| *attempt)
+            .collect();
+        for attempt in there {
+            self.kill_attempt(attempt, "dies with its worker");
+        }
+        self.workers[worker as usize].paused_until = 0;
+    }
+
+    /// Gives an attempt's machine an event and carries out what it asks for.
+    pub(super) fn drive_attempt(
+        &mut self,
+        attempt: AttemptId,
+        event: Event,
+        choices: &mut Choices,
+    ) {
+        let now = self.timestamp();
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
+            return;
+        };
+        self.events += 1;
+        let _outcome = running.machine.handle_event(now, event);
+        self.drain_attempt(attempt, choices);
+    }
+
+    pub(super) fn attempt_timer(&mut self, attempt: AttemptId, choices: &mut Choices) {
+        let now = self.timestamp();
+        if self.restore_timer(attempt, choices) {
+            return;
+        }
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
+            return;
+        };
+        if running.timer.is_none_or(|at| at > self.now) {
+            return;
+        }
+        running.timer = None;
+        if running.machine.poll_timeout().is_some_and(|at| at <= now) {
+            self.events += 1;
+            running.machine.handle_timeout(now);
+        }
+        self.drain_attempt(attempt, choices);
+    }
+
+    fn drain_attempt(&mut self, attempt: AttemptId, choices: &mut Choices) {
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        let worker = instance.worker;
+        let Some(running) = instance.running() else {
+            return;
+        };
+        let mut actions = Vec::new();
+        while let Some(action) = running.machine.poll_action() {
+            actions.push(action);
+        }
+        if let Some(at) = running.machine.poll_timeout() {
+            let at = at.0.max(self.now);
+            if running.timer.is_none_or(|timer| timer > at) {
+                running.timer = Some(at);
+                self.queue.schedule(at, Happening::AttemptTimer(attempt));
+            }
+        }
+        let crashes = self.profile.rate(Fault::WorkerCrashes, self.healed);
+        let mut carried_out = actions.len();
+        let is_crashing = choices.chance(crashes, Label::CrashStep);
+        if is_crashing {
+            self.struck.note(Fault::WorkerCrashes);
+            let n = u32::try_from(actions.len()).unwrap_or(0) + 1;
+            carried_out = choices.choose(n, Label::CrashBetween) as usize;
+        }
+        for action in actions.into_iter().take(carried_out) {
+            self.carry_out_for_attempt(attempt, action, choices);
+        }
+        if is_crashing {
+            self.crash_worker(worker);
+        }
+    }
+
+    fn carry_out_for_attempt(&mut self, attempt: AttemptId, action: Action, choices: &mut Choices) {
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        match action {
+            Action::Send(message) => {
+                let leader = instance.leader;
+                self.send_to_coordinator(attempt, leader, message, choices);
+            }
+            Action::Snapshot { checkpoint } => {
+                let delay = self.delay(choices, Label::LocalDelay, LOCAL);
+                self.queue
+                    .schedule(self.now + delay, Happening::Snapshot(attempt, checkpoint));
+            }
+            Action::Secure { checkpoint, files } => {
+                self.link(attempt, checkpoint, &files);
+                let delay = self.delay(choices, Label::LocalDelay, LOCAL);
+                self.queue
+                    .schedule(self.now + delay, Happening::Secure(attempt, checkpoint));
+            }
+            Action::Upload {
+                to,
+                checkpoint,
+                local,
+                kind,
+                size_bytes,
+            } => {
+                let content = self.secured(attempt, checkpoint, &local, kind, size_bytes);
+                match content {
+                    Ok(content) => {
+                        let request = Request::Upload { name: to, content };
+                        self.issue(Caller::Attempt(attempt), request, choices);
+                    }
+                    Err(why) => self.watch.break_promise(
+                        "UploadsAreSecured",
+                        format!("{attempt} uploads {local:?} of {checkpoint} as {to}: {why}"),
+                    ),
+                }
+            }
+            Action::CancelUpload { token } => {
+                if let OpToken::Upload(name) = token {
+                    let wanted = |request: &Request| matches!(request, Request::Upload { name: other, .. } if *other == name);
+                    self.cancel_upload(Caller::Attempt(attempt), wanted, choices);
+                }
+            }
+            Action::Release { checkpoint, local } => {
+                if let Some(running) = instance.running()
+                    && let Some(snapshot) = running.snapshots.get_mut(&checkpoint)
+                    && let Some(secured) = &mut snapshot.secured
+                {
+                    secured.remove(&local);
+                }
+            }
+            Action::ReleaseSnapshot { checkpoint } => {
+                if let Some(running) = instance.running() {
+                    running.snapshots.remove(&checkpoint);
+                }
+            }
+            Action::Delete { name } => {
+                let request = Request::Delete { name };
+                self.issue(Caller::Attempt(attempt), request, choices);
+            }
+            Action::Tell(Notice::Closed) => self.kill_attempt(attempt, "has closed"),
+            Action::Tell(Notice::Replaced) => instance.is_declared_dead = true,
+            Action::Tell(Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_)) => {}
+        }
+    }
+
+    pub(super) fn message_to_attempt(
+        &mut self,
+        attempt: AttemptId,
+        from: ProcessId,
+        message: Message,
+        choices: &mut Choices,
+    ) {
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        if let Message::Lead(lead) = &message
+            && lead.epoch > instance.leader_epoch
+        {
+            instance.leader = from;
+            instance.leader_epoch = lead.epoch;
+        }
+        if self.story.is_told() {
+            self.tell_of_message(from.to_string(), attempt.to_string(), &message);
+        }
+        self.drive_attempt(attempt, Event::Received(message), choices);
+    }
+
+    /// The user of an attempt writes, and the tree flushes and compacts.
+    pub(super) fn work(&mut self, attempt: AttemptId, choices: &mut Choices) {
+        let value = self.next_value;
+        let writing = self.writing;
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
+            return;
+        };
+        if !writing || running.closing {
+            return;
+        }
+        self.queue
+            .schedule(self.now + WORK_PERIOD, Happening::Work(attempt));
+        self.next_value += 1;
+        let drawn = choices.choose(64, Label::Workload) as usize;
+        let key = drawn % KEYS;
+        match drawn / KEYS {
+            0 => {}
+            1 | 2 => running.lsm.write(key, value),
+            3 => {
+                running.lsm.write(key, value);
+                running.lsm.write((key + 3) % KEYS, value);
+            }
+            4 => {
+                running.lsm.write(key, value);
+                running.lsm.flush(&mut self.contents);
+            }
+            5 => running.lsm.write(key, DELETED),
+            6 => running.lsm.compact(key % 3, 2, &mut self.contents),
+            _ => {
+                let all = running.lsm.file_count();
+                running.lsm.compact(0, all, &mut self.contents);
+            }
+        }
+        // No benign workload is empty: the first key is always written.
+        if drawn == 0 {
+            running.lsm.write(0, value);
+        }
+    }
+
+    pub(super) fn take_snapshot(
+        &mut self,
+        attempt: AttemptId,
+        checkpoint: CheckpointId,
+        choices: &mut Choices,
+    ) {
+        let failing = self.profile.rate(Fault::FailedSnapshots, self.healed);
+        let now = self.now;
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        let subtask = instance.subtask;
+        let Some(running) = instance.running() else {
+            return;
+        };
+        if choices.chance(failing, Label::SnapshotFate) {
+            self.struck.note(Fault::FailedSnapshots);
+            let failure = Failure::new(FailureKind::NoSpace, "the flush failed");
+            let event = Event::SnapshotFailed {
+                checkpoint,
+                failure,
+            };
+            return self.drive_attempt(attempt, event, choices);
+        }
+        let cut = running.lsm.cut(&mut self.contents);
+        let truth = cut.truth;
+        let event = taken(checkpoint, &cut, now);
+        running.snapshots.insert(
+            checkpoint,
+            LocalSnapshot {
+                cut,
+                taken_at: now,
+                secured: None,
+            },
+        );
+        self.fact(Fact::CutTaken(checkpoint, subtask, attempt, truth));
+        if choices.choose(4, Label::LocalDelay) == 3 {
+            let delay = self.delay(choices, Label::LocalDelay, 4 * LOCAL);
+            self.queue
+                .schedule(now + delay, Happening::Local(attempt, Box::new(event)));
+        } else {
+            self.drive_attempt(attempt, event, choices);
+        }
+    }
+
+    /// Links the files of a snapshot that are to be uploaded; the others go.
+    fn link(&mut self, attempt: AttemptId, checkpoint: CheckpointId, files: &[LocalName]) {
+        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
+            return;
+        };
+        let Some(snapshot) = running.snapshots.get_mut(&checkpoint) else {
+            return;
+        };
+        if snapshot.secured.is_some() {
+            return;
+        }
+        let mut secured = BTreeMap::new();
+        for file in &snapshot.cut.files {
+            let local = file.local();
+            if files.contains(&local) {
+                secured.insert(local, file.content);
+            }
+        }
+        let numbers = snapshot.cut.files.iter().map(|file| file.number).collect();
+        let pack = self.contents.add(Content::Pack(numbers));
+        if let Ok(name) = LocalName::new(&pack_name(checkpoint)) {
+            secured.insert(name, pack);
+        }
+        snapshot.secured = Some(secured);
+    }
+
+    pub(super) fn secure(
+        &mut self,
+        attempt: AttemptId,
+        checkpoint: CheckpointId,
+        choices: &mut Choices,
+    ) {
+        let is_there = self
+            .instances
+            .get_mut(&attempt)
+            .and_then(Instance::running)
+            .is_some_and(|running| running.snapshots.contains_key(&checkpoint));
+        let answer = if is_there {
+            Answer::Done(Payload::Nothing)
+        } else {
+            Answer::Failed(Failure::new(FailureKind::NotFound, "no such snapshot"))
+        };
+        let token = OpToken::Secure(checkpoint);
+        self.drive_attempt(attempt, Event::IoCompleted { token, answer }, choices);
+    }
+
+    fn secured(
+        &mut self,
+        attempt: AttemptId,
+        checkpoint: CheckpointId,
+        local: &LocalName,
+        kind: FileKind,
+        size_bytes: u64,
+    ) -> Result<ContentId, &'static str> {
+        let running = self
+            .instances
+            .get_mut(&attempt)
+            .and_then(Instance::running)
+            .ok_or("it does not run")?;
+        let snapshot = running
+            .snapshots
+            .get(&checkpoint)
+            .ok_or("the snapshot is gone")?;
+        let secured = snapshot.secured.as_ref().ok_or("it is not secured")?;
+        let content = *secured.get(local).ok_or("the file is not held")?;
+        match kind {
+            FileKind::State if content.digest().size_bytes != size_bytes => {
+                Err("its length is another one")
+            }
+            FileKind::State | FileKind::Pack => Ok(content),
+        }
+    }
+
+    /// Closes an attempt in good order.
+    pub(super) fn close_attempt(&mut self, attempt: AttemptId, choices: &mut Choices) {
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        // It takes no more part in the job, however long its end takes.
+        instance.is_declared_dead = true;
+        if let Some(running) = instance.running() {
+            running.closing = true;
+            self.drive_attempt(attempt, Event::Close, choices);
+        } else {
+            self.kill_attempt(attempt, "is stopped");
+        }
+    }
+
+    /// Snapshots on local disks, with the time they were taken.
+    pub(super) fn local_snapshots(&self) -> Vec<(AttemptId, CheckpointId, u64)> {
+        let mut all = Vec::new();
+        for (attempt, instance) in &self.instances {
+            if let Phase::Running(running) = &instance.phase {
+                for (checkpoint, snapshot) in &running.snapshots {
+                    all.push((*attempt, *checkpoint, snapshot.taken_at));
+                }
+            }
+        }
+        all
+    }
+
+    pub(super) fn attempt_reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for (attempt, instance) in &self.instances {
+            let subtask = instance.subtask;
+            reasons.push(match &instance.phase {
+                Phase::Restoring(restore) => {
+                    format!("{attempt} of {subtask} restores: {}", restore.describe())
+                }
+                Phase::Running(running) => match running.machine.pending_reason() {
+                    Some(waiting) => format!("{attempt} of {subtask} waits: {waiting}"),
+                    None => format!("{attempt} of {subtask} waits for nothing"),
+                },
+            });
+        }
+        reasons
+    }
+}
+
+fn taken(checkpoint: CheckpointId, cut: &Cut, now: u64) -> Event {
+    let mut files: Vec<LiveFile> = cut
+        .files
+        .iter()
+        .map(|file| LiveFile {
+            local: file.local(),
+            kind: FileKind::State,
+            size_bytes: file.content.digest().size_bytes,
+        })
+        .collect();
+    if let Ok(local) = LocalName::new(&pack_name(checkpoint)) {
+        files.push(LiveFile {
+            local,
+            kind: FileKind::Pack,
+            size_bytes: 0,
+        });
+    }
+    files.sort();
+    Event::SnapshotTaken {
+        checkpoint,
+        files,
+        user_bytes: user_bytes(&cut.truth),
+        cut_at: WallClock(now / 1000),
+    }
+}

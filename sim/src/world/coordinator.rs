@@ -1,0 +1,504 @@
+//! Coordinator processes, each with the user who deploys the job and looks after it.
+//!
+//! ```text
+//! start -> machine loads, claims, leads -> user deploys what has no attempt -> attempts start
+//!             ^                              user looks again and again: who is dead is declared
+//!             +-- restarted after a crash    dead and deployed anew
+//! ```
+
+use std::collections::BTreeMap;
+
+use stillpoint::protocol::answer::{Failure, FailureKind};
+use stillpoint::protocol::coordinator::{
+    Action, Coordinator, Event, Identity, Notice, RestoreFrom,
+};
+use stillpoint::protocol::id::{
+    AttemptId, CheckpointId, Epoch, Nonce, RequestId, RootId, SubtaskId,
+};
+use stillpoint::protocol::message::Message;
+
+use super::story::Kind;
+use super::{Happening, Start, World};
+use crate::choice::{Choices, Label};
+use crate::faults::Fault;
+use crate::oracle::facts::{Caller, Fact, ProcessId};
+use crate::store::Request;
+
+/// How often a user looks after its job, in microseconds.
+pub(super) const SUPERVISE_PERIOD: u64 = 80_000;
+/// How long an attempt may take to be started before its user holds it for dead.
+const START_GRACE: u64 = 200_000;
+/// Coordinators that live at once.
+const COORDINATORS_MAX: usize = 4;
+/// The base of a process's time to start again.
+const RESTART_DELAY: u64 = 60_000;
+
+/// One life of a coordinator.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CoordinatorProcess {
+    pub(super) machine: Coordinator,
+    pub(super) paused_until: u64,
+    /// When the machine will next be told the time.
+    timer: Option<u64>,
+    user: User,
+}
+
+/// Who uses a coordinator.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct User {
+    /// The epoch it leads in, if it leads.
+    leads: Option<Epoch>,
+    requests: u64,
+    /// The deployment it waits for.
+    deploying: Option<RequestId>,
+    /// Attempts that were just told to start, and until when that may take.
+    starting: BTreeMap<AttemptId, u64>,
+    /// Requests for checkpoints that can be cancelled.
+    asked: Vec<RequestId>,
+    closing: bool,
+}
+
+impl User {
+    fn next_request(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
+    }
+}
+
+impl World {
+    /// Starts a coordinator process after a while.
+    pub(super) fn start_coordinator_in(&mut self, delay: u64) {
+        self.starting += 1;
+        self.queue
+            .schedule(self.now + delay, Happening::StartCoordinator);
+    }
+
+    /// The processes that live.
+    pub(super) fn living_coordinators(&self) -> Vec<ProcessId> {
+        self.coordinators.keys().copied().collect()
+    }
+
+    /// The process that leads, as far as itself knows; of several, the one of the highest epoch.
+    pub(super) fn leader(&self) -> Option<ProcessId> {
+        self.coordinators
+            .iter()
+            .filter_map(|(id, process)| Some((process.user.leads?, *id)))
+            .max()
+            .map(|(_, id)| id)
+    }
+
+    /// Makes sure that somebody leads or is about to.
+    pub(super) fn ensure_coordinator(&mut self, delay: u64) {
+        if self.coordinators.is_empty() && self.starting == 0 {
+            self.start_coordinator_in(delay);
+        }
+    }
+
+    pub(super) fn start_coordinator(&mut self, choices: &mut Choices) {
+        self.starting -= 1;
+        if self.coordinators.len() >= COORDINATORS_MAX {
+            return;
+        }
+        let id = ProcessId(self.coordinator_count);
+        self.coordinator_count += 1;
+        let word = |choices: &mut Choices| u64::from(choices.choose(u32::MAX, Label::Data));
+        // The process's number keeps lives apart where all choices are 0.
+        let life = Nonce(((u64::from(id.0) + 1) << 48) | (word(choices) << 24));
+        let identity = Identity {
+            job: "job".to_owned(),
+            new_root: RootId(u128::from(id.0) + 1),
+            life,
+            jitter: choices.choose(u32::MAX, Label::Data),
+        };
+        let config = self.profile.config.clone();
+        let machine = Coordinator::new(self.timestamp(), config, identity);
+        self.tell(|| id.to_string(), Kind::Process, || "starts".to_owned());
+        self.coordinators.insert(
+            id,
+            CoordinatorProcess {
+                machine,
+                paused_until: 0,
+                timer: None,
+                user: User::default(),
+            },
+        );
+        self.drain_coordinator(id, choices);
+    }
+
+    /// Ends a process at once.
+    pub(super) fn crash_coordinator(&mut self, id: ProcessId, choices: &mut Choices) {
+        if self.coordinators.remove(&id).is_none() {
+            return;
+        }
+        self.tell(|| id.to_string(), Kind::Process, || "crashes".to_owned());
+        self.drop_operations_of(|caller| caller == Caller::Coordinator(id));
+        let delay = RESTART_DELAY * u64::from(1 + choices.choose(6, Label::Duration)) / 2;
+        self.ensure_coordinator(delay);
+    }
+
+    /// Gives a coordinator an event and carries out what it asks for.
+    pub(super) fn drive_coordinator(&mut self, id: ProcessId, event: Event, choices: &mut Choices) {
+        let now = self.timestamp();
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        self.events += 1;
+        let _outcome = process.machine.handle_event(now, event);
+        self.drain_coordinator(id, choices);
+    }
+
+    pub(super) fn coordinator_timer(&mut self, id: ProcessId, choices: &mut Choices) {
+        let now = self.timestamp();
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        if process.timer.is_none_or(|at| at > self.now) {
+            return;
+        }
+        process.timer = None;
+        if process.machine.poll_timeout().is_some_and(|at| at <= now) {
+            self.events += 1;
+            process.machine.handle_timeout(now);
+        }
+        self.drain_coordinator(id, choices);
+    }
+
+    fn drain_coordinator(&mut self, id: ProcessId, choices: &mut Choices) {
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        let mut actions = Vec::new();
+        while let Some(action) = process.machine.poll_action() {
+            actions.push(action);
+        }
+        if let Some(at) = process.machine.poll_timeout() {
+            let at = at.0.max(self.now);
+            if process.timer.is_none_or(|timer| timer > at) {
+                process.timer = Some(at);
+                self.queue.schedule(at, Happening::CoordinatorTimer(id));
+            }
+        }
+        let crashes = self.profile.rate(Fault::CoordinatorCrashes, self.healed);
+        let mut carried_out = actions.len();
+        let is_crashing = choices.chance(crashes, Label::CrashStep);
+        if is_crashing {
+            self.struck.note(Fault::CoordinatorCrashes);
+            let n = u32::try_from(actions.len()).unwrap_or(0) + 1;
+            carried_out = choices.choose(n, Label::CrashBetween) as usize;
+        }
+        for action in actions.into_iter().take(carried_out) {
+            self.carry_out_for_coordinator(id, action, choices);
+        }
+        if is_crashing {
+            self.crash_coordinator(id, choices);
+        }
+    }
+
+    fn carry_out_for_coordinator(&mut self, id: ProcessId, action: Action, choices: &mut Choices) {
+        match action {
+            Action::Store(call) => {
+                self.issue(Caller::Coordinator(id), Request::Call(call), choices);
+            }
+            Action::Send {
+                to,
+                subtask: _,
+                message,
+            } => self.send_to_attempt(id, to, message, choices),
+            Action::Tell(notice) => {
+                self.tell(|| id.to_string(), Kind::Notice, || format!("{notice:?}"));
+                self.fact(Fact::Told(id, notice.clone()));
+                self.hear(id, notice, choices);
+            }
+        }
+    }
+
+    pub(super) fn message_to_coordinator(
+        &mut self,
+        id: ProcessId,
+        message: Message,
+        choices: &mut Choices,
+    ) {
+        if self.story.is_told() {
+            let from = match &message {
+                Message::Attach(attach) => attach.attempt.to_string(),
+                Message::Acknowledge(acknowledge) => acknowledge.attempt.to_string(),
+                Message::Decline(decline) => decline.attempt.to_string(),
+                Message::Lead(_)
+                | Message::Attached(_)
+                | Message::Trigger(_)
+                | Message::Answered(_)
+                | Message::Notify(_) => "?".to_owned(),
+            };
+            self.tell_of_message(from, id.to_string(), &message);
+        }
+        self.drive_coordinator(id, Event::Received(message), choices);
+    }
+
+    pub(super) fn tell_running(
+        &mut self,
+        id: ProcessId,
+        attempt: AttemptId,
+        choices: &mut Choices,
+    ) {
+        self.drive_coordinator(id, Event::Running { attempt }, choices);
+    }
+
+    /// What a user does about news.
+    fn hear(&mut self, id: ProcessId, notice: Notice, choices: &mut Choices) {
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        match notice {
+            Notice::Leading { epoch } => {
+                process.user.leads = Some(epoch);
+                self.queue.schedule(self.now, Happening::Supervise(id));
+            }
+            Notice::Deployed {
+                request,
+                attempts,
+                restore,
+            } => {
+                if process.user.deploying == Some(request) {
+                    process.user.deploying = None;
+                }
+                let Some(epoch) = process.user.leads else {
+                    return;
+                };
+                for (_, attempt) in &attempts {
+                    let until = self.now + START_GRACE;
+                    process.user.starting.insert(*attempt, until);
+                }
+                self.place(id, epoch, &attempts, restore, choices);
+            }
+            Notice::Triggered {
+                request: Some(request),
+                ..
+            } => process.user.asked.push(request),
+            Notice::Refused { request, .. } => {
+                if process.user.deploying == Some(request) {
+                    process.user.deploying = None;
+                }
+            }
+            Notice::TooManyFailures { .. } => {
+                // The user fails the job over: everything is started anew.
+                let subtasks = self.subtasks();
+                self.deploy(id, subtasks, choices);
+            }
+            Notice::Deposed { .. } | Notice::Failed { .. } | Notice::Closed => {
+                process.user.leads = None;
+                self.tell(|| id.to_string(), Kind::Process, || "ends".to_owned());
+                self.coordinators.remove(&id);
+                let delay = RESTART_DELAY * u64::from(1 + choices.choose(4, Label::Duration));
+                self.ensure_coordinator(delay);
+            }
+            Notice::Triggered { request: None, .. }
+            | Notice::Completed { .. }
+            | Notice::Aborted { .. }
+            | Notice::Subsumed { .. }
+            | Notice::InDoubt { .. }
+            | Notice::Done { .. }
+            | Notice::Warned { .. }
+            | Notice::StoreTrouble { .. }
+            | Notice::Unparsable { .. } => {}
+        }
+    }
+
+    /// Has workers start new attempts, and stops those they replace.
+    fn place(
+        &mut self,
+        id: ProcessId,
+        epoch: Epoch,
+        attempts: &[(SubtaskId, AttemptId)],
+        restore: Option<CheckpointId>,
+        choices: &mut Choices,
+    ) {
+        for (subtask, attempt) in attempts {
+            let replaced: Vec<AttemptId> = self
+                .instances
+                .iter()
+                .filter(|(_, instance)| instance.subtask == *subtask)
+                .map(|(old, _)| *old)
+                .collect();
+            for old in replaced {
+                self.stop_later(old, choices);
+            }
+            let start = Start {
+                attempt: *attempt,
+                subtask: *subtask,
+                worker: self.choose_worker(choices),
+                restore,
+                epoch,
+                root: self.root(),
+                leader: id,
+            };
+            let delay = self.delay(choices, Label::MessageDelay, 2_000);
+            self.queue
+                .schedule(self.now + delay, Happening::Start(Box::new(start)));
+        }
+    }
+
+    /// An attempt that was replaced is stopped, soon or much later: until then it goes on.
+    pub(super) fn stop_later(&mut self, attempt: AttemptId, choices: &mut Choices) {
+        let delay = match choices.weighted(&[4, 1, 1], Label::Duration) {
+            0 => 0,
+            1 => 30_000,
+            _ => 400_000,
+        };
+        let delay = if self.healed { 0 } else { delay };
+        self.queue
+            .schedule(self.now + delay, Happening::Kill(attempt));
+    }
+
+    fn choose_worker(&mut self, choices: &mut Choices) -> u32 {
+        let there: Vec<u32> = (0..self.profile.workers)
+            .filter(|worker| !self.workers[*worker as usize].is_gone)
+            .collect();
+        let n = u32::try_from(there.len()).unwrap_or(1);
+        there[choices.choose(n, Label::Placement) as usize]
+    }
+
+    /// A user looks after its job.
+    pub(super) fn supervise(&mut self, id: ProcessId, choices: &mut Choices) {
+        let Some(process) = self.coordinators.get(&id) else {
+            return;
+        };
+        if process.user.leads.is_none() || process.user.closing {
+            return;
+        }
+        self.queue
+            .schedule(self.now + SUPERVISE_PERIOD, Happening::Supervise(id));
+        let known: Vec<(AttemptId, SubtaskId, bool)> = process
+            .machine
+            .view()
+            .attempts
+            .iter()
+            .map(|(attempt, state)| (*attempt, state.subtask, state.running))
+            .collect();
+        let mut missing = self.subtasks();
+        let mut dead = Vec::new();
+        for (attempt, subtask, running) in known {
+            let starting = process.user.starting.get(&attempt);
+            match self.instances.get(&attempt) {
+                Some(instance) if !instance.is_declared_dead => {
+                    missing.retain(|other| *other != subtask);
+                    if instance.runs() && !running {
+                        let leader = id;
+                        self.queue
+                            .schedule(self.now, Happening::Running(leader, attempt));
+                    }
+                }
+                Some(_) | None if starting.is_some_and(|until| *until > self.now) => {
+                    missing.retain(|other| *other != subtask);
+                }
+                Some(_) | None => dead.push(attempt),
+            }
+        }
+        for attempt in dead {
+            let failure = Some(Failure::new(FailureKind::Other, "the worker is gone"));
+            self.drive_coordinator(id, Event::AttemptEnded { attempt, failure }, choices);
+        }
+        let is_deploying = self
+            .coordinators
+            .get(&id)
+            .is_some_and(|process| process.user.deploying.is_some());
+        if !missing.is_empty() && !is_deploying {
+            let all = self.subtasks();
+            let subtasks = match choices.weighted(&[2, 1], Label::Redeploy) {
+                0 => missing,
+                _ => all,
+            };
+            self.deploy(id, subtasks, choices);
+        }
+    }
+
+    /// A user asks for new attempts.
+    pub(super) fn deploy(
+        &mut self,
+        id: ProcessId,
+        mut subtasks: Vec<SubtaskId>,
+        choices: &mut Choices,
+    ) {
+        let mut from = RestoreFrom::Newest;
+        let older = self.profile.rate(Fault::OlderRestores, self.healed);
+        let retained: Vec<CheckpointId> =
+            self.watch.facts.durable.retained.keys().copied().collect();
+        if retained.len() > 1 && choices.chance(older, Label::RestoreFrom) {
+            self.struck.note(Fault::OlderRestores);
+            let n = u32::try_from(retained.len()).unwrap_or(1);
+            let index = choices.choose(n, Label::RestoreFrom) as usize;
+            from = RestoreFrom::Checkpoint(retained[index]);
+            subtasks = self.subtasks();
+        }
+        let operators = self.operators.clone();
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        let request = process.user.next_request();
+        process.user.deploying = Some(request);
+        let event = Event::Deploy {
+            request,
+            operators,
+            subtasks,
+            from,
+        };
+        self.drive_coordinator(id, event, choices);
+    }
+
+    /// A user asks for a checkpoint.
+    pub(super) fn ask_for_checkpoint(&mut self, id: ProcessId, choices: &mut Choices) {
+        use stillpoint::protocol::coordinator::TriggerKind;
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        let request = process.user.next_request();
+        let event = Event::Trigger {
+            request,
+            kind: TriggerKind::Manual,
+            now_or_never: choices.choose(2, Label::Request) == 1,
+        };
+        self.drive_coordinator(id, event, choices);
+    }
+
+    /// A user gives up the last checkpoint it asked for. False if there is none.
+    pub(super) fn cancel_checkpoint(&mut self, id: ProcessId, choices: &mut Choices) -> bool {
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return false;
+        };
+        let Some(request) = process.user.asked.pop() else {
+            return false;
+        };
+        self.drive_coordinator(id, Event::Cancel { request }, choices);
+        true
+    }
+
+    /// A user closes its coordinator.
+    pub(super) fn close_coordinator(&mut self, id: ProcessId, choices: &mut Choices) {
+        if let Some(process) = self.coordinators.get_mut(&id) {
+            process.user.closing = true;
+            self.drive_coordinator(id, Event::Close, choices);
+        }
+    }
+
+    fn root(&self) -> RootId {
+        self.watch.root()
+    }
+
+    pub(super) fn coordinator_reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for (id, process) in &self.coordinators {
+            let paused = if process.paused_until > self.now {
+                " (paused)"
+            } else {
+                ""
+            };
+            match process.machine.pending_reason() {
+                Some(waiting) => reasons.push(format!("{id}{paused} waits: {waiting}")),
+                None => reasons.push(format!("{id}{paused} waits for nothing")),
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push(format!("no coordinator lives, {} start", self.starting));
+        }
+        reasons
+    }
+}

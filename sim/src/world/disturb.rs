@@ -1,0 +1,241 @@
+//! What disturbs the world from time to time, and how all of it ends.
+//!
+//! Crashes at a step stand where the step is taken; here is what comes by the clock.
+
+use super::story::Kind;
+use super::{Happening, World};
+use crate::choice::{Choices, Label, Ratio};
+use crate::faults::Fault;
+use crate::oracle::facts::{Caller, ProcessId};
+use crate::profile::DISTURBANCE_PERIOD;
+use crate::store::Store;
+
+/// The unit of how long a process stands still, in microseconds.
+const PAUSE: u64 = 60_000;
+
+/// What stays damaged when everything else has healed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Permanent {
+    /// Nothing.
+    Nothing,
+    /// One worker never comes back.
+    DeadWorker,
+    /// Every delete hangs for ever.
+    HangingDeletes,
+}
+
+impl World {
+    /// Something may go wrong now.
+    pub(super) fn disturb(&mut self, choices: &mut Choices) {
+        if self.healed {
+            return;
+        }
+        self.queue
+            .schedule(self.now + DISTURBANCE_PERIOD / 4, Happening::Disturb);
+        self.ask_sometimes(choices);
+        if self.strikes(Fault::CoordinatorPauses, choices)
+            && let Some(id) = self.some_coordinator(choices)
+        {
+            let until = self.now + self.pause(choices);
+            if let Some(process) = self.coordinators.get_mut(&id) {
+                process.paused_until = until;
+            }
+            self.tell(
+                || id.to_string(),
+                Kind::Process,
+                || "stands still".to_owned(),
+            );
+        }
+        if self.strikes(Fault::Rivals, choices) {
+            let delay = PAUSE * u64::from(choices.choose(3, Label::Duration)) / 2;
+            self.start_coordinator_in(delay);
+        }
+        if self.strikes(Fault::WorkerPauses, choices) {
+            let worker = choices.choose(self.profile.workers, Label::Victim);
+            let until = self.now + self.pause(choices);
+            self.workers[worker as usize].paused_until = until;
+            self.tell(
+                || "faults".to_owned(),
+                Kind::Fault,
+                || format!("worker {worker} stands still"),
+            );
+        }
+        if self.strikes(Fault::FalseDeaths, choices) {
+            self.declare_dead(choices);
+        }
+        if self.strikes(Fault::Cancels, choices)
+            && let Some(id) = self.some_coordinator(choices)
+            && !self.cancel_checkpoint(id, choices)
+        {
+            self.ask_for_checkpoint(id, choices);
+        }
+        if self.strikes(Fault::Closes, choices)
+            && let Some(id) = self.leader()
+        {
+            self.close_everything(id, choices);
+        }
+        if self.strikes(Fault::PowerCuts, choices) {
+            self.cut_power(choices);
+        }
+    }
+
+    fn strikes(&mut self, fault: Fault, choices: &mut Choices) -> bool {
+        let rate = self.profile.rate(fault, self.healed);
+        let strikes = choices.chance(rate, Label::Disturbance);
+        if strikes {
+            self.struck.note(fault);
+        }
+        strikes
+    }
+
+    /// Users ask for checkpoints besides those of the interval.
+    fn ask_sometimes(&mut self, choices: &mut Choices) {
+        if choices.chance(Ratio::one_in(12), Label::Request)
+            && let Some(id) = self.some_coordinator(choices)
+        {
+            self.ask_for_checkpoint(id, choices);
+        }
+    }
+
+    fn some_coordinator(&self, choices: &mut Choices) -> Option<ProcessId> {
+        let living = self.living_coordinators();
+        let n = u32::try_from(living.len()).unwrap_or(0);
+        if n == 0 {
+            return None;
+        }
+        Some(living[choices.choose(n, Label::Victim) as usize])
+    }
+
+    fn pause(&self, choices: &mut Choices) -> u64 {
+        PAUSE * u64::from(1 + choices.choose(12, Label::Duration))
+    }
+
+    /// An attempt that lives is held for dead; it goes on until somebody stops it.
+    fn declare_dead(&mut self, choices: &mut Choices) {
+        let n = u32::try_from(self.instances.len()).unwrap_or(0);
+        if n == 0 {
+            return;
+        }
+        let index = choices.choose(n, Label::Victim) as usize;
+        if let Some((attempt, instance)) = self.instances.iter_mut().nth(index) {
+            instance.is_declared_dead = true;
+            let attempt = *attempt;
+            self.tell(
+                || "faults".to_owned(),
+                Kind::Fault,
+                || format!("{attempt} is held for dead"),
+            );
+        }
+    }
+
+    fn close_everything(&mut self, id: ProcessId, choices: &mut Choices) {
+        self.tell(|| id.to_string(), Kind::Process, || "is closed".to_owned());
+        let attempts: Vec<_> = self.instances.keys().copied().collect();
+        for attempt in attempts {
+            self.close_attempt(attempt, choices);
+        }
+        self.close_coordinator(id, choices);
+    }
+
+    /// The machine under a directory loses its power: every process on it dies.
+    fn cut_power(&mut self, choices: &mut Choices) {
+        self.tell(
+            || "faults".to_owned(),
+            Kind::Fault,
+            || "the power fails".to_owned(),
+        );
+        for worker in 0..self.profile.workers {
+            self.crash_worker(worker);
+        }
+        for id in self.living_coordinators() {
+            self.crash_coordinator(id, choices);
+        }
+        self.operations.clear();
+        let mut effects = Vec::new();
+        if let Store::Directory(store) = &mut self.store {
+            store.cut_power(choices, &mut effects);
+        }
+        self.take_effects(&effects, None);
+    }
+
+    /// Faults stop. What is damaged for good is drawn here.
+    pub fn heal(&mut self, choices: &mut Choices) -> Permanent {
+        self.healed = true;
+        self.tell(
+            || "faults".to_owned(),
+            Kind::Fault,
+            || "everything heals".to_owned(),
+        );
+        let now = self.now;
+        for process in self.coordinators.values_mut() {
+            process.paused_until = process.paused_until.min(now);
+        }
+        for worker in &mut self.workers {
+            worker.paused_until = worker.paused_until.min(now);
+        }
+        let permanent = match choices.weighted(&[4, 1, 1], Label::Permanent) {
+            1 if self.workers.len() > 1 => Permanent::DeadWorker,
+            2 => Permanent::HangingDeletes,
+            _ => Permanent::Nothing,
+        };
+        match permanent {
+            Permanent::Nothing => {}
+            Permanent::DeadWorker => {
+                self.crash_worker(0);
+                self.workers[0].is_gone = true;
+            }
+            Permanent::HangingDeletes => self.deletes_hang = true,
+        }
+        self.stop_zombies();
+        self.ensure_coordinator(0);
+        permanent
+    }
+
+    /// Attempts that no manifest names are stopped: their supervisor has heard of it.
+    fn stop_zombies(&mut self) {
+        let named = &self.watch.facts.durable.named;
+        let zombies: Vec<_> = self
+            .instances
+            .iter()
+            .filter(|(attempt, instance)| {
+                instance.is_declared_dead || named.get(&instance.subtask) != Some(attempt)
+            })
+            .map(|(attempt, _)| *attempt)
+            .collect();
+        for attempt in zombies {
+            self.kill_attempt(attempt, "is stopped");
+        }
+    }
+
+    /// Kills the coordinators and an attempt, to see that a restart works.
+    pub fn restart_job(&mut self, choices: &mut Choices) {
+        self.stop_zombies();
+        for id in self.living_coordinators() {
+            self.crash_coordinator(id, choices);
+        }
+        if let Some(attempt) = self.instances.keys().next().copied() {
+            self.kill_attempt(attempt, "is killed");
+        }
+    }
+
+    /// Snapshots on local disks that are older than a time.
+    #[must_use]
+    pub fn local_snapshots_before(&self, time: u64) -> Vec<String> {
+        self.local_snapshots()
+            .into_iter()
+            .filter(|(_, _, taken_at)| *taken_at < time)
+            .map(|(attempt, checkpoint, _)| format!("{checkpoint} on the disk of {attempt}"))
+            .collect()
+    }
+
+    /// Whether a caller still lives.
+    #[must_use]
+    pub fn lives(&self, caller: Caller) -> bool {
+        match caller {
+            Caller::Coordinator(process) => self.coordinators.contains_key(&process),
+            Caller::Attempt(attempt) | Caller::Restore(attempt) => {
+                self.instances.contains_key(&attempt)
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What can happen next, and the one queue it waits in.
+
+use std::collections::BTreeMap;
+
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, RootId, SubtaskId};
+use stillpoint::protocol::message::Message;
+use stillpoint::protocol::subtask;
+
+use crate::oracle::facts::{Caller, ProcessId};
+use crate::store::Response;
+
+/// One event of the world.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Happening {
+    /// A coordinator asked to be told the time.
+    CoordinatorTimer(ProcessId),
+    /// An attempt asked to be told the time.
+    AttemptTimer(AttemptId),
+    /// A request takes its next step in the store.
+    StoreStep(u64),
+    /// The store's answer arrives.
+    StoreAnswer(Caller, Box<Response>),
+    /// A message arrives at a coordinator.
+    ToCoordinator(ProcessId, Box<Message>),
+    /// A message arrives at an attempt.
+    ToAttempt(AttemptId, ProcessId, Box<Message>),
+    /// A coordinator hears that an attempt runs.
+    Running(ProcessId, AttemptId),
+    /// A coordinator's user looks after the job.
+    Supervise(ProcessId),
+    /// A worker starts an attempt.
+    Start(Box<Start>),
+    /// An attempt's process is stopped.
+    Kill(AttemptId),
+    /// The user of an attempt writes.
+    Work(AttemptId),
+    /// The synchronous part of a snapshot is carried out.
+    Snapshot(AttemptId, CheckpointId),
+    /// Something local is done.
+    Local(AttemptId, Box<subtask::Event>),
+    /// A snapshot's files are linked and its pack is made.
+    Secure(AttemptId, CheckpointId),
+    /// Something may go wrong.
+    Disturb,
+    /// A coordinator process is started.
+    StartCoordinator,
+}
+
+/// What a worker is told to start.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Start {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its subtask.
+    pub subtask: SubtaskId,
+    /// Where it is to run.
+    pub worker: u32,
+    /// What it restores.
+    pub restore: Option<CheckpointId>,
+    /// The leader's epoch.
+    pub epoch: Epoch,
+    /// The root.
+    pub root: RootId,
+    /// Who starts it.
+    pub leader: ProcessId,
+}
+
+/// Everything that will happen, in the order of time, then of being scheduled.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Queue {
+    waiting: BTreeMap<(u64, u64), Happening>,
+    scheduled: u64,
+}
+
+impl Queue {
+    /// Lets something happen at a time.
+    pub fn schedule(&mut self, at: u64, happening: Happening) {
+        self.waiting.insert((at, self.scheduled), happening);
+        self.scheduled += 1;
+    }
+
+    /// Takes out what happens next.
+    pub fn next(&mut self) -> Option<(u64, Happening)> {
+        self.waiting
+            .pop_first()
+            .map(|((at, _), happening)| (at, happening))
+    }
+
+    /// When something happens next.
+    #[must_use]
+    pub fn next_at(&self) -> Option<u64> {
+        self.waiting.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Drops whatever a condition does not want.
+    pub fn retain(&mut self, wanted: impl Fn(&Happening) -> bool) {
+        self.waiting.retain(|_, happening| wanted(happening));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_times_keep_the_order_of_scheduling() {
+        let mut queue = Queue::default();
+        queue.schedule(5, Happening::Kill(AttemptId(1)));
+        queue.schedule(3, Happening::Kill(AttemptId(2)));
+        queue.schedule(5, Happening::Kill(AttemptId(3)));
+        let order: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+        assert_eq!(
+            order,
+            [
+                (3, Happening::Kill(AttemptId(2))),
+                (5, Happening::Kill(AttemptId(1))),
+                (5, Happening::Kill(AttemptId(3))),
+            ]
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! The world that the machines live in: virtual time, one queue of events, processes, a network
+//! and a store, all of it a value.
+//!
+//! ```text
+//!              +-- coordinator processes (each with its user) --+
+//! Queue -----> |                                                | -- requests --> Store
+//!  (time,      +-- workers: attempts of subtasks ---------------+                   |
+//!   order)                 messages in between                                effects: Facts
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `happening` | what can happen, and the queue |
+//! | `calls` | requests on their way to the store and answers on their way back |
+//! | `network` | messages |
+//! | `coordinator` | coordinator processes, and the user who deploys and supervises |
+//! | `attempt`, `restore` | attempts that run and that restore |
+//! | `disturb` | crashes, pauses, rivals; and how all of it ends |
+//! | `watch` | facts and invariants |
+//!
+//! Invariant: a step depends on the world and the choices alone. Equal worlds given equal choices
+//! have equal futures.
+
+mod attempt;
+mod calls;
+mod coordinator;
+mod disturb;
+mod happening;
+mod network;
+mod restore;
+pub mod story;
+mod watch;
+
+use std::collections::BTreeMap;
+
+use stillpoint::protocol::id::{AttemptId, OperatorId, SubtaskId};
+use stillpoint::protocol::manifest::Operator;
+use stillpoint::protocol::time::Timestamp;
+
+use self::attempt::Instance;
+use self::calls::Operation;
+use self::coordinator::CoordinatorProcess;
+pub use self::happening::{Happening, Queue, Start};
+use self::story::{Kind, Line, Story};
+pub use self::watch::Watch;
+use crate::choice::{Choices, Label};
+use crate::digest::Digest;
+use crate::faults::Struck;
+use crate::invariants::Violation;
+use crate::lsm::Contents;
+use crate::oracle::facts::{Fact, ProcessId};
+use crate::profile::{Profile, StoreKind};
+use crate::store::Store;
+
+/// Every how many events all invariants are checked in full.
+const FULL_CHECK_PERIOD: u64 = 64;
+
+/// A machine that attempts run on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Worker {
+    /// Until when it stands still.
+    pub paused_until: u64,
+    /// It never comes back.
+    pub is_gone: bool,
+}
+
+/// The world.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct World {
+    /// The time in microseconds.
+    pub now: u64,
+    /// What the run is like.
+    pub profile: Profile,
+    /// What will happen.
+    pub queue: Queue,
+    /// The store.
+    pub store: Store,
+    /// Facts and invariants.
+    pub watch: Watch,
+    /// Events that reached a machine or the store.
+    pub events: u64,
+    /// Events of any kind.
+    pub steps: u64,
+    /// Whether faults have stopped.
+    pub healed: bool,
+    /// Whether deletes hang for ever, whatever else heals.
+    pub deletes_hang: bool,
+    /// Whether users still write.
+    pub writing: bool,
+    /// Which faults have struck.
+    pub struck: Struck,
+    /// What happened, digested.
+    pub digest: Digest,
+    /// What happened, for people.
+    pub story: Story,
+    operators: Vec<Operator>,
+    contents: Contents,
+    operations: BTreeMap<u64, Operation>,
+    operation_count: u64,
+    coordinators: BTreeMap<ProcessId, CoordinatorProcess>,
+    coordinator_count: u32,
+    starting: u32,
+    instances: BTreeMap<AttemptId, Instance>,
+    started: std::collections::BTreeSet<AttemptId>,
+    workers: Vec<Worker>,
+    next_value: u32,
+}
+
+impl World {
+    /// A world in which one coordinator is about to start over an empty store.
+    #[must_use]
+    pub fn new(profile: Profile) -> Self {
+        let store = match profile.store {
+            StoreKind::Object => Store::Object(crate::store::object::ObjectStore::default()),
+            StoreKind::Directory => {
+                Store::Directory(crate::store::directory::DirectoryStore::default())
+            }
+        };
+        let operators = (0..profile.operators)
+            .map(|id| Operator {
+                id: OperatorId(id),
+                name: format!("operator-{id}"),
+                state: "lsm".to_owned(),
+                parallelism: profile.parallelism,
+                key_groups: profile.parallelism,
+                families: Vec::new(),
+            })
+            .collect();
+        let mut world = Self {
+            now: 0,
+            queue: Queue::default(),
+            store,
+            watch: Watch::default(),
+            events: 0,
+            steps: 0,
+            healed: false,
+            deletes_hang: false,
+            writing: true,
+            struck: Struck::default(),
+            digest: Digest::default(),
+            story: Story::default(),
+            operators,
+            contents: Contents::default(),
+            operations: BTreeMap::new(),
+            operation_count: 0,
+            coordinators: BTreeMap::new(),
+            coordinator_count: 0,
+            starting: 0,
+            instances: BTreeMap::new(),
+            started: std::collections::BTreeSet::new(),
+            workers: vec![Worker::default(); profile.workers as usize],
+            next_value: 1,
+            profile,
+        };
+        world.start_coordinator_in(0);
+        world
+            .queue
+            .schedule(crate::profile::DISTURBANCE_PERIOD, Happening::Disturb);
+        world
+    }
+
+    /// Lets the next thing happen. False when nothing can happen any more.
+    ///
+    /// # Errors
+    /// The broken promise.
+    pub fn step(&mut self, choices: &mut Choices) -> Result<bool, Violation> {
+        let Some((at, happening)) = self.queue.next() else {
+            return Ok(false);
+        };
+        debug_assert!(at >= self.now, "time goes backwards");
+        self.now = self.now.max(at);
+        if let Some(until) = self.asleep_until(&happening) {
+            self.queue.schedule(until, happening);
+            return Ok(true);
+        }
+        self.steps += 1;
+        self.digest.take(&(self.now, &happening));
+        self.happen(happening, choices);
+        if self.steps.is_multiple_of(FULL_CHECK_PERIOD) {
+            self.watch.check(&self.store);
+        }
+        match self.watch.violation.take() {
+            Some(violation) => Err(violation),
+            None => Ok(true),
+        }
+    }
+
+    /// Until when whom this happens to stands still, if he does.
+    fn asleep_until(&self, happening: &Happening) -> Option<u64> {
+        let until = match happening {
+            Happening::CoordinatorTimer(process)
+            | Happening::ToCoordinator(process, _)
+            | Happening::Running(process, _)
+            | Happening::Supervise(process) => self.coordinator_paused_until(*process),
+            Happening::AttemptTimer(attempt)
+            | Happening::ToAttempt(attempt, ..)
+            | Happening::Work(attempt)
+            | Happening::Snapshot(attempt, _)
+            | Happening::Local(attempt, _)
+            | Happening::Secure(attempt, _) => self.attempt_paused_until(*attempt),
+            Happening::StoreAnswer(caller, _) => self.caller_paused_until(*caller),
+            Happening::StoreStep(_)
+            | Happening::Start(_)
+            | Happening::Kill(_)
+            | Happening::Disturb
+            | Happening::StartCoordinator => 0,
+        };
+        (until > self.now).then_some(until)
+    }
+
+    fn coordinator_paused_until(&self, process: ProcessId) -> u64 {
+        self.coordinators
+            .get(&process)
+            .map_or(0, |process| process.paused_until)
+    }
+
+    fn attempt_paused_until(&self, attempt: AttemptId) -> u64 {
+        self.instances.get(&attempt).map_or(0, |instance| {
+            self.workers[instance.worker as usize].paused_until
+        })
+    }
+
+    fn happen(&mut self, happening: Happening, choices: &mut Choices) {
+        match happening {
+            Happening::CoordinatorTimer(process) => self.coordinator_timer(process, choices),
+            Happening::AttemptTimer(attempt) => self.attempt_timer(attempt, choices),
+            Happening::StoreStep(operation) => self.store_step(operation, choices),
+            Happening::StoreAnswer(caller, response) => {
+                self.store_answer(caller, *response, choices);
+            }
+            Happening::ToCoordinator(process, message) => {
+                self.message_to_coordinator(process, *message, choices);
+            }
+            Happening::ToAttempt(attempt, from, message) => {
+                self.message_to_attempt(attempt, from, *message, choices);
+            }
+            Happening::Running(process, attempt) => self.tell_running(process, attempt, choices),
+            Happening::Supervise(process) => self.supervise(process, choices),
+            Happening::Start(start) => self.start_attempt(*start, choices),
+            Happening::Kill(attempt) => self.kill_attempt(attempt, "is stopped"),
+            Happening::Work(attempt) => self.work(attempt, choices),
+            Happening::Snapshot(attempt, checkpoint) => {
+                self.take_snapshot(attempt, checkpoint, choices);
+            }
+            Happening::Local(attempt, event) => self.drive_attempt(attempt, *event, choices),
+            Happening::Secure(attempt, checkpoint) => self.secure(attempt, checkpoint, choices),
+            Happening::Disturb => self.disturb(choices),
+            Happening::StartCoordinator => self.start_coordinator(choices),
+        }
+    }
+
+    /// The time as machines are told it.
+    fn timestamp(&self) -> Timestamp {
+        Timestamp(self.now)
+    }
+
+    fn fact(&mut self, fact: Fact) {
+        self.watch.take(&fact);
+    }
+
+    fn tell(&mut self, lane: impl FnOnce() -> String, kind: Kind, text: impl FnOnce() -> String) {
+        let at = self.now;
+        self.story.tell(|| Line {
+            at,
+            lane: lane(),
+            kind,
+            text: text(),
+            from: None,
+        });
+    }
+
+    /// Each subtask of the job.
+    fn subtasks(&self) -> Vec<SubtaskId> {
+        let mut subtasks = Vec::new();
+        for operator in &self.operators {
+            for index in 0..operator.parallelism {
+                subtasks.push(SubtaskId {
+                    operator: operator.id,
+                    index,
+                });
+            }
+        }
+        subtasks
+    }
+
+    /// What each process waits for, in words.
+    #[must_use]
+    pub fn pending_reasons(&self) -> Vec<String> {
+        let mut reasons = self.coordinator_reasons();
+        reasons.extend(self.attempt_reasons());
+        reasons
+    }
+
+    fn delay(&self, choices: &mut Choices, label: Label, base: u64) -> u64 {
+        base + base * u64::from(choices.choose(4, label)) / 2
+    }
+}

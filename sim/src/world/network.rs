@@ -1,0 +1,158 @@
+//! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
+
+use stillpoint::protocol::id::AttemptId;
+use stillpoint::protocol::message::Message;
+
+use super::story::{Kind, Line};
+use super::{Happening, World};
+use crate::choice::{Choices, Label};
+use crate::faults::Fault;
+use crate::oracle::facts::{Fact, ProcessId};
+
+/// How long a message travels, in microseconds.
+const TRAVEL: u64 = 1_000;
+/// How much longer a slow one does, at most sixteen times this.
+const SLOW: u64 = 12_000;
+
+impl World {
+    /// Sends a message to an attempt.
+    pub(super) fn send_to_attempt(
+        &mut self,
+        from: ProcessId,
+        to: AttemptId,
+        message: Message,
+        choices: &mut Choices,
+    ) {
+        if let Message::Answered(answered) = &message {
+            self.fact(Fact::AnswerSent(
+                from,
+                answered.attempt,
+                answered.checkpoint,
+            ));
+        }
+        for at in self.arrivals(choices) {
+            let message = Box::new(message.clone());
+            self.queue
+                .schedule(at, Happening::ToAttempt(to, from, message));
+        }
+    }
+
+    /// Sends a message to the coordinator that an attempt takes for the leader.
+    pub(super) fn send_to_coordinator(
+        &mut self,
+        from: AttemptId,
+        leader: ProcessId,
+        message: Message,
+        choices: &mut Choices,
+    ) {
+        if let Message::Acknowledge(acknowledge) = &message {
+            let names = acknowledge.files.named().iter().map(|file| file.name);
+            self.fact(Fact::Acknowledged(
+                from,
+                acknowledge.checkpoint,
+                names.filter(|name| name.attempt == from).collect(),
+            ));
+        }
+        let to = self.astray(leader, choices);
+        for at in self.arrivals(choices) {
+            let message = Box::new(message.clone());
+            self.queue
+                .schedule(at, Happening::ToCoordinator(to, message));
+        }
+    }
+
+    /// Tells a coordinator that an attempt runs.
+    pub(super) fn report_running(
+        &mut self,
+        leader: ProcessId,
+        attempt: AttemptId,
+        choices: &mut Choices,
+    ) {
+        for at in self.arrivals(choices) {
+            self.queue.schedule(at, Happening::Running(leader, attempt));
+        }
+    }
+
+    fn astray(&mut self, leader: ProcessId, choices: &mut Choices) -> ProcessId {
+        let rate = self.profile.rate(Fault::AstrayMessages, self.healed);
+        if self.coordinators.len() < 2 || !choices.chance(rate, Label::MessageAstray) {
+            return leader;
+        }
+        self.struck.note(Fault::AstrayMessages);
+        let n = u32::try_from(self.coordinators.len()).unwrap_or(1);
+        let index = choices.choose(n, Label::MessageAstray) as usize;
+        *self.coordinators.keys().nth(index).unwrap_or(&leader)
+    }
+
+    /// When a message arrives: never, once or twice.
+    fn arrivals(&mut self, choices: &mut Choices) -> Vec<u64> {
+        let lost = self.profile.rate(Fault::LostMessages, self.healed);
+        if choices.chance(lost, Label::MessageLost) {
+            self.struck.note(Fault::LostMessages);
+            return Vec::new();
+        }
+        let mut arrivals = vec![self.arrival(choices)];
+        let doubled = self.profile.rate(Fault::DoubledMessages, self.healed);
+        if choices.chance(doubled, Label::MessageDoubled) {
+            self.struck.note(Fault::DoubledMessages);
+            let again = self.arrival(choices);
+            arrivals.push(again + u64::from(choices.choose(8, Label::MessageDelay)) * SLOW);
+        }
+        arrivals
+    }
+
+    fn arrival(&mut self, choices: &mut Choices) -> u64 {
+        let slow = self.profile.rate(Fault::SlowMessages, self.healed);
+        let mut delay = self.delay(choices, Label::MessageDelay, TRAVEL);
+        if choices.chance(slow, Label::MessageDelay) {
+            self.struck.note(Fault::SlowMessages);
+            delay += SLOW * u64::from(choices.choose(16, Label::MessageDelay));
+        }
+        self.now + delay
+    }
+
+    /// Tells of a message that arrives.
+    pub(super) fn tell_of_message(&mut self, from: String, to: String, message: &Message) {
+        let at = self.now;
+        self.story.tell(|| Line {
+            at,
+            lane: to,
+            kind: Kind::Message,
+            text: describe(message),
+            from: Some(from),
+        });
+    }
+}
+
+/// A message in a few words.
+pub(super) fn describe(message: &Message) -> String {
+    match message {
+        Message::Lead(lead) => format!("lead, {}", lead.epoch),
+        Message::Attach(attach) => format!("attach to {}", attach.epoch),
+        Message::Attached(attached) => format!("attached to {}", attached.epoch),
+        Message::Trigger(trigger) => match trigger.base {
+            Some(base) => format!("trigger {} against {base}", trigger.checkpoint),
+            None => format!("trigger {} in full", trigger.checkpoint),
+        },
+        Message::Acknowledge(acknowledge) => {
+            let names: Vec<_> = acknowledge
+                .files
+                .named()
+                .iter()
+                .map(|file| file.name.to_string())
+                .collect();
+            format!(
+                "acknowledge {}: {}",
+                acknowledge.checkpoint,
+                names.join(" ")
+            )
+        }
+        Message::Decline(decline) => {
+            format!("decline {}: {}", decline.checkpoint, decline.failure)
+        }
+        Message::Answered(answered) => {
+            format!("answered {}: {:?}", answered.checkpoint, answered.verdict)
+        }
+        Message::Notify(notify) => format!("{} {:?}", notify.checkpoint, notify.fate),
+    }
+}
