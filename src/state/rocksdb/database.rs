@@ -16,7 +16,8 @@ use std::path::Path;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    DB, DBWithThreadMode, FlushOptions, OptimisticTransactionDB, ThreadMode, TransactionDB,
+    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, MultiThreaded,
+    OptimisticTransactionDB, SingleThreaded, ThreadMode, TransactionDB,
 };
 
 use super::rocksdb_failed;
@@ -25,8 +26,10 @@ use crate::protocol::answer::{Failure, FailureKind};
 /// A RocksDB that a user opened. Implemented for the binding's own types, and only here.
 pub trait Database: Any + Send + Sync + sealed::Sealed {}
 
-impl<T: ThreadMode + Send + Sync + 'static> Database for DBWithThreadMode<T> {}
-impl<T: ThreadMode + Send + Sync + 'static> Database for OptimisticTransactionDB<T> {}
+impl Database for DBWithThreadMode<SingleThreaded> {}
+impl Database for DBWithThreadMode<MultiThreaded> {}
+impl Database for OptimisticTransactionDB<SingleThreaded> {}
+impl Database for OptimisticTransactionDB<MultiThreaded> {}
 impl<T: ThreadMode + Send + Sync + 'static> Database for TransactionDB<T> {}
 
 pub(super) mod sealed {
@@ -44,21 +47,38 @@ pub(super) mod sealed {
         fn background_errors(&self) -> Result<u64, Failure>;
         /// The number of the last write.
         fn sequence(&self) -> u64;
-        /// Starts a flush of what can be reached, and does not wait for it.
-        fn start_flush(&self) -> Result<(), Failure>;
+        /// Whether something of a family is in memory only. `None` if it has no such family.
+        fn is_unflushed(&self, family: &str) -> Result<Option<bool>, Failure>;
+        /// Flushes a family, if there is one of this name.
+        fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure>;
         /// RocksDB's own checkpoint: flushes, then links or copies every file.
         fn create_checkpoint(&self, into: &Path) -> Result<(), Failure>;
     }
 }
 
 const BACKGROUND_ERRORS: &str = "rocksdb.background-errors";
+const UNFLUSHED: [&str; 2] = [
+    "rocksdb.num-immutable-mem-table",
+    "rocksdb.num-entries-active-mem-table",
+];
 
-/// The binding's two kinds of `DBCommon`; their inner types have no public name to be generic over.
+fn property(name: &str, value: Result<Option<u64>, rocksdb::Error>) -> Result<u64, Failure> {
+    value
+        .map_err(|error| rocksdb_failed(error.into(), name))?
+        .ok_or_else(|| {
+            Failure::new(
+                FailureKind::Unsupported,
+                format!("rocksdb has no property {name}"),
+            )
+        })
+}
+
+/// The binding's types have these methods in common, and no trait that has them.
 macro_rules! common {
-    ($type:ident) => {
-        impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for $type<T> {
+    ($type:ty) => {
+        impl sealed::Sealed for $type {
             fn path(&self) -> &Path {
-                $type::path(self)
+                <$type>::path(self)
             }
 
             fn as_default(&self) -> Option<&DB> {
@@ -70,24 +90,43 @@ macro_rules! common {
             }
 
             fn background_errors(&self) -> Result<u64, Failure> {
-                let value = self.property_int_value(BACKGROUND_ERRORS);
-                value
-                    .map_err(|error| rocksdb_failed(error.into(), "reading its errors"))?
-                    .ok_or_else(|| {
-                        let cause = format!("rocksdb has no property {BACKGROUND_ERRORS}");
-                        Failure::new(FailureKind::Unsupported, cause)
-                    })
+                property(
+                    BACKGROUND_ERRORS,
+                    self.property_int_value(BACKGROUND_ERRORS),
+                )
             }
 
             fn sequence(&self) -> u64 {
                 self.latest_sequence_number()
             }
 
-            fn start_flush(&self) -> Result<(), Failure> {
+            fn is_unflushed(&self, family: &str) -> Result<Option<bool>, Failure> {
+                let handle = self.cf_handle(family);
+                if handle.is_none() && family != DEFAULT_COLUMN_FAMILY_NAME {
+                    return Ok(None);
+                }
+                for name in UNFLUSHED {
+                    let value = match &handle {
+                        Some(handle) => self.property_int_value_cf(handle, name),
+                        // A database opened without a list of families.
+                        None => self.property_int_value(name),
+                    };
+                    if property(name, value)? > 0 {
+                        return Ok(Some(true));
+                    }
+                }
+                Ok(Some(false))
+            }
+
+            fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure> {
                 let mut options = FlushOptions::new();
-                options.set_wait(false);
-                self.flush_opt(&options)
-                    .map_err(|error| rocksdb_failed(error.into(), "starting a flush"))
+                options.set_wait(wait);
+                let flushed = match self.cf_handle(family) {
+                    Some(handle) => self.flush_cf_opt(&handle, &options),
+                    None if family == DEFAULT_COLUMN_FAMILY_NAME => self.flush_opt(&options),
+                    None => Ok(()),
+                };
+                flushed.map_err(|error| rocksdb_failed(error.into(), "flushing a family"))
             }
 
             fn create_checkpoint(&self, into: &Path) -> Result<(), Failure> {
@@ -99,11 +138,17 @@ macro_rules! common {
     };
 }
 
-common!(DBWithThreadMode);
-common!(OptimisticTransactionDB);
+common!(DBWithThreadMode<SingleThreaded>);
+common!(DBWithThreadMode<MultiThreaded>);
+common!(OptimisticTransactionDB<SingleThreaded>);
+common!(OptimisticTransactionDB<MultiThreaded>);
 
 const TRANSACTION_DB: &str = "TransactionDB: its prepared transactions live in the write-ahead log, \
      which no checkpoint carries; OptimisticTransactionDB is supported";
+
+fn refused<T>() -> Result<T, Failure> {
+    Err(Failure::new(FailureKind::Unsupported, TRANSACTION_DB))
+}
 
 impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for TransactionDB<T> {
     fn path(&self) -> &Path {
@@ -119,18 +164,22 @@ impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for TransactionDB<T> 
     }
 
     fn background_errors(&self) -> Result<u64, Failure> {
-        Err(Failure::new(FailureKind::Unsupported, TRANSACTION_DB))
+        refused()
     }
 
     fn sequence(&self) -> u64 {
         0
     }
 
-    fn start_flush(&self) -> Result<(), Failure> {
-        Err(Failure::new(FailureKind::Unsupported, TRANSACTION_DB))
+    fn is_unflushed(&self, _family: &str) -> Result<Option<bool>, Failure> {
+        refused()
+    }
+
+    fn flush_family(&self, _family: &str, _wait: bool) -> Result<(), Failure> {
+        refused()
     }
 
     fn create_checkpoint(&self, _into: &Path) -> Result<(), Failure> {
-        Err(Failure::new(FailureKind::Unsupported, TRANSACTION_DB))
+        refused()
     }
 }

@@ -65,9 +65,14 @@ impl LiveFileKind {
     }
 }
 
-/// Flushes all families as one. With `wait` it returns when everything is in files; without, as
-/// soon as the flush is under way. Neither waits for compactions first: writes may be slowed down
-/// a little earlier than without it, but a cut does not hold its writers for a compaction.
+/// Flushes all families as one, waiting for it or not. Neither waits for compactions first: writes
+/// may be slowed down a little earlier than without it, but a cut does not hold its writers for a
+/// compaction.
+///
+/// **With `wait` it may still return too early.** Where several families are flushed as one,
+/// RocksDB 11.8.1 waits for each until another's memtables are flushed: `AtomicFlushMemTables`
+/// passes the families in the order of a list and the numbers to wait for in that of an unordered
+/// map. The caller has to look whether anything is left.
 pub(super) fn flush_all(db: &DB, wait: bool) -> Result<(), String> {
     let options = FlushOptions::new();
     let mut error = ErrorMessage::new();

@@ -45,7 +45,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use ::rocksdb::DB;
+use parking_lot::Mutex;
+
+use ::rocksdb::{DB, Options};
 
 use self::live_files::{LiveFile, LiveFileKind};
 use super::attempt_directory::AttemptDirectory;
@@ -81,6 +83,15 @@ pub struct RocksDb {
     database: Arc<dyn Database>,
     snapshots: PathBuf,
     attached: OnceLock<Arc<AttemptDirectory>>,
+    families: Mutex<Families>,
+}
+
+/// The families' names, and the files that said so: RocksDB begins a new OPTIONS file whenever a
+/// family comes or goes.
+#[derive(Default)]
+struct Families {
+    said_by: Vec<Vec<u8>>,
+    names: Vec<String>,
 }
 
 impl RocksDb {
@@ -93,6 +104,7 @@ impl RocksDb {
             database: db,
             snapshots,
             attached: OnceLock::new(),
+            families: Mutex::default(),
         }
     }
 
@@ -141,12 +153,60 @@ impl RocksDb {
         ))
     }
 
+    /// Flushes whatever a flush of all families left behind; [`live_files::flush_all`] says why it
+    /// may. Of a single family a flush is exact. Tells whether there was anything.
+    fn flush_the_rest(&self, families: &[String]) -> Result<bool, Failure> {
+        let mut left = false;
+        for family in families {
+            match self.database.is_unflushed(family)? {
+                Some(false) => {}
+                Some(true) => {
+                    left = true;
+                    self.database.flush_family(family, true)?;
+                }
+                // RocksDB's own statistics, for which nobody has a handle.
+                None if family.starts_with("___rocksdb") => {}
+                None => {
+                    let cause = format!("the database has a family {family:?} without a handle");
+                    return Err(Failure::new(FailureKind::Unsupported, cause));
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Reads the families' names from the MANIFEST if they may have changed since the last time.
+    fn with_families<T>(
+        &self,
+        listed: &[LiveFile],
+        then: impl FnOnce(&[String]) -> T,
+    ) -> Result<T, Failure> {
+        let others = listed
+            .iter()
+            .filter(|file| file.kind == LiveFileKind::Other);
+        let said_by: Vec<_> = others.map(|file| file.name.clone()).collect();
+        let mut families = self.families.lock();
+        if families.said_by != said_by {
+            families.names = self.list_families()?;
+            families.said_by = said_by;
+        }
+        Ok(then(&families.names))
+    }
+
+    fn list_families(&self) -> Result<Vec<String>, Failure> {
+        DB::list_cf(&Options::default(), self.database.path())
+            .map_err(|error| rocksdb_failed(error.into(), "listing the families"))
+    }
+
     fn cut_by_list(&self, db: &DB, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
         let held = DeletionsHeld::new(Arc::clone(&self.database))?;
         let sequence = self.database.sequence();
         live_files::flush_all(db, true).map_err(|error| rocksdb_failed(error, "flushing"))?;
-        let listed = live_files::live_files(db)
-            .map_err(|error| rocksdb_failed(error, "listing the live files"))?;
+        let mut listed = list(db)?;
+        while self.with_families(&listed, |families| self.flush_the_rest(families))?? {
+            self.one_instant(sequence)?;
+            listed = list(db)?;
+        }
         self.one_instant(sequence)?;
         let Sorted { state, packed } = Sorted::new(listed, self.database.path())?;
         let secure = move |wanted: &[StateFile]| {
@@ -171,6 +231,11 @@ impl RocksDb {
     /// RocksDB, for all files and within the synchronous part.
     fn cut_by_checkpoint(&self, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
         let sequence = self.database.sequence();
+        // Its own flush may leave something behind where the database flushes families as one.
+        let families = self.list_families()?;
+        while self.flush_the_rest(&families)? {
+            self.one_instant(sequence)?;
+        }
         let links = Links(directory.unused_path("checkpoint"));
         self.database.create_checkpoint(&links.0)?;
         self.one_instant(sequence)?;
@@ -210,8 +275,7 @@ impl StateBackend for RocksDb {
         options::check(home)?;
         if let Some(db) = self.database.as_default() {
             let _held = DeletionsHeld::new(Arc::clone(&self.database))?;
-            let listed = live_files::live_files(db)
-                .map_err(|error| rocksdb_failed(error, "listing the live files"))?;
+            let listed = list(db)?;
             Sorted::new(listed, home)?;
         } else {
             tracing::info!(
@@ -242,7 +306,11 @@ impl StateBackend for RocksDb {
         let started = match self.database.as_default() {
             Some(db) => live_files::flush_all(db, false)
                 .map_err(|error| rocksdb_failed(error, "starting a flush")),
-            None => self.database.start_flush(),
+            None => self.list_families().and_then(|families| {
+                families
+                    .iter()
+                    .try_for_each(|family| self.database.flush_family(family, false))
+            }),
         };
         if let Err(failure) = started {
             // Writes are stopped for the moment, say. The cut will flush, or tell.
@@ -266,6 +334,10 @@ impl fmt::Debug for RocksDb {
             .field("path", &self.database.path())
             .finish_non_exhaustive()
     }
+}
+
+fn list(db: &DB) -> Result<Vec<LiveFile>, Failure> {
+    live_files::live_files(db).map_err(|error| rocksdb_failed(error, "listing the live files"))
 }
 
 /// Keeps RocksDB from deleting files. RocksDB counts those who hold.
