@@ -25,8 +25,10 @@ pub use config::Config;
 pub use error::{Error, ErrorKind, Result};
 #[cfg(feature = "runtime")]
 pub use runtime::{
-    Checkpoint, CheckpointReport, Claim, Events, Inspection, Participant, ParticipantEvent,
-    Repository, RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored,
+    Checkpoint, CheckpointInfo, CheckpointReport, Claim, CollectReport, Events, Explanation,
+    FileInfo, FileStanding, Inspection, Participant, ParticipantEvent, Repository,
+    RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored, VerifyDepth,
+    VerifyReport,
 };
 #[cfg(feature = "runtime")]
 pub use state::MemoryState;

@@ -35,7 +35,7 @@ use crate::protocol::limits::Limits;
 use crate::protocol::manifest::Operator;
 use crate::protocol::message::Message;
 use crate::protocol::outcome::Outcome;
-use crate::protocol::store::StoreCall;
+use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
 use crate::protocol::subtask::{self, LiveFile, OpToken, Payload, Subtask, SubtaskConfig};
 use crate::protocol::time::{Timestamp, WallClock};
 use crate::state::pack::PACK_NAME;
@@ -179,6 +179,21 @@ pub(super) struct Core {
     standing: watch::Sender<Standing>,
     wanted_told: watch::Sender<Option<CheckpointId>>,
     restorable: watch::Sender<Option<Restorable>>,
+    sweeps_begun: u64,
+    /// Which of them was the last to end.
+    sweep_ended: u64,
+    cleaning: watch::Sender<Cleaning>,
+}
+
+/// How far the cleaner has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Cleaning {
+    /// The last sweep that has begun.
+    pub(super) begun: u64,
+    /// The last sweep that has ended.
+    pub(super) ended: u64,
+    /// Whether nothing is left to delete, as far as is known.
+    pub(super) idle: bool,
 }
 
 /// Where a participant stands, for whoever waits for it.
@@ -225,6 +240,9 @@ impl Core {
             standing: watch::Sender::new(Standing::Claiming),
             wanted_told: watch::Sender::new(None),
             restorable: watch::Sender::new(None),
+            sweeps_begun: 0,
+            sweep_ended: 0,
+            cleaning: watch::Sender::new(Cleaning::default()),
         }
     }
 
@@ -238,6 +256,47 @@ impl Core {
 
     pub(super) fn restorable(&self) -> watch::Receiver<Option<Restorable>> {
         self.restorable.subscribe()
+    }
+
+    pub(super) fn cleaning(&self) -> watch::Receiver<Cleaning> {
+        let receiver = self.cleaning.subscribe();
+        self.tell_cleaning();
+        receiver
+    }
+
+    /// Looks whether the cleaner is idle; only while somebody waits for it.
+    fn tell_cleaning(&self) {
+        if self.cleaning.receiver_count() == 0 {
+            return;
+        }
+        let owns_nothing = self
+            .subtask
+            .as_ref()
+            .is_none_or(|subtask| subtask.pending_reason().is_none());
+        let cleaning = Cleaning {
+            begun: self.sweeps_begun,
+            ended: self.sweep_ended,
+            idle: owns_nothing && self.coordinator.view().cleaner_idle,
+        };
+        self.cleaning
+            .send_if_modified(|told| std::mem::replace(told, cleaning) != cleaning);
+    }
+
+    /// The attempts of earlier holders are over: whoever claims a participant has fenced them.
+    pub(super) fn end_earlier_attempts(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        let own = match self.attachment {
+            Attachment::Running(attempt) => Some(attempt),
+            Attachment::None | Attachment::Deploying(..) => None,
+        };
+        let attempts = self.coordinator.view().attempts.keys().copied();
+        let earlier: Vec<_> = attempts.filter(|attempt| Some(*attempt) != own).collect();
+        for attempt in earlier {
+            let event = coordinator::Event::AttemptEnded {
+                attempt,
+                failure: None,
+            };
+            self.run(now, Input::Coordinator(event), effects);
+        }
     }
 
     pub(super) fn coordinator(&self) -> &Coordinator {
@@ -526,12 +585,19 @@ impl Core {
         }
         if self.end.is_some() {
             self.inbox.clear();
+        } else {
+            self.tell_cleaning();
         }
     }
 
     fn give(&mut self, now: Timestamp, input: Input) {
         let (machine, outcome) = match input {
-            Input::Coordinator(event) => ("coordinator", self.coordinator.handle_event(now, event)),
+            Input::Coordinator(event) => {
+                if ends_sweep(&event) {
+                    self.sweep_ended = self.sweeps_begun;
+                }
+                ("coordinator", self.coordinator.handle_event(now, event))
+            }
             Input::Subtask(event) => match &mut self.subtask {
                 Some(subtask) => ("subtask", subtask.handle_event(now, event)),
                 None => return,
@@ -572,7 +638,12 @@ impl Core {
 
     fn act_for_coordinator(&mut self, action: coordinator::Action, effects: &mut Vec<Effect>) {
         match action {
-            coordinator::Action::Store(call) => effects.push(Effect::Store(call)),
+            coordinator::Action::Store(call) => {
+                if begins_sweep(&call) {
+                    self.sweeps_begun += 1;
+                }
+                effects.push(Effect::Store(call));
+            }
             coordinator::Action::Send { to, message, .. } => {
                 // An attempt of an earlier process is gone: its messages are lost.
                 if matches!(self.attachment, Attachment::Running(attempt) if attempt == to) {
@@ -641,8 +712,11 @@ impl Core {
                 // The coordinator, in the same process, tells the same and more.
                 subtask::Notice::Completed(_)
                 | subtask::Notice::Aborted(_)
-                | subtask::Notice::Subsumed(_)
-                | subtask::Notice::Replaced => {}
+                | subtask::Notice::Subsumed(_) => {}
+                subtask::Notice::Replaced => {
+                    let cause = "its attempt was replaced: stop writing";
+                    self.finish(Error::new(ErrorKind::Fenced, cause), effects);
+                }
                 subtask::Notice::Closed => {
                     self.subtask_closed = true;
                     self.standing.send_replace(Standing::SubtaskClosed);
@@ -1048,6 +1122,28 @@ impl Core {
     ) -> (Option<Arc<dyn StateBackend>>, Option<Arc<StateDirectory>>) {
         (self.backend.take(), self.directory.take())
     }
+}
+
+/// A sweep lists all files from the beginning, then all manifest objects to the end.
+fn begins_sweep(call: &StoreCall) -> bool {
+    matches!(
+        call,
+        StoreCall::List {
+            listing: Listing::Shared,
+            after: None,
+            ..
+        }
+    )
+}
+
+fn ends_sweep(event: &coordinator::Event) -> bool {
+    matches!(
+        event,
+        coordinator::Event::IoCompleted {
+            token: StoreToken::List(Listing::Manifest),
+            answer: Answer::Done(StorePayload::Page { next: None, .. }),
+        }
+    )
 }
 
 fn due(timeout: Option<Timestamp>, now: Timestamp) -> bool {

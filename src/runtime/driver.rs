@@ -219,6 +219,29 @@ impl Driver {
         self.events.subscribe()
     }
 
+    /// Waits until a sweep that began after this call has ended and nothing is left to delete.
+    pub(super) async fn cleaned(self: &Arc<Self>) -> Result<(), Error> {
+        let mut cleaning = self.core.lock().cleaning();
+        let mut standing = self.standing();
+        let begun = cleaning.borrow().begun;
+        loop {
+            self.check()?;
+            let now = *cleaning.borrow_and_update();
+            if now.ended > begun && now.idle {
+                return Ok(());
+            }
+            // The senders live as long as the driver, which this holds.
+            tokio::select! {
+                _ = cleaning.changed() => {}
+                _ = standing.changed() => {}
+            }
+        }
+    }
+
+    pub(super) fn end_earlier_attempts(self: &Arc<Self>) {
+        self.with_core(|core, clock, effects| core.end_earlier_attempts(clock.now(), effects));
+    }
+
     pub(super) fn directory(&self) -> Option<Arc<StateDirectory>> {
         self.core.lock().directory()
     }

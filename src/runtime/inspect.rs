@@ -1,41 +1,635 @@
-//! Looks at a participant as a guest.
+//! Looks at a participant as a guest: nothing here disturbs whoever holds it.
+//!
+//! What is shown is the manifest as it was read. Its holder goes on meanwhile, so an object that
+//! is not found any more is judged by reading the manifest again: dropped in the meantime is
+//! [`ErrorKind::Subsumed`], and only what is still retained is damage.
 
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use super::calls::{at_once, patiently};
+use super::core::SUBTASK;
 use super::driver::Surroundings;
+use super::effects::TRANSFER_BUFFER_BYTES;
 use super::load;
+use super::participant::damaged;
+use super::repository::done;
+use super::restore::{self, RestoreOptions, RestoreProgress, RestoreReport, Wanted, blocking};
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::protocol::manifest::{Expected, Loaded, Manifest};
+use crate::protocol::answer::{Answer, Digest};
+use crate::protocol::file::{FileDescription, FileKind};
+use crate::protocol::id::{CheckpointId, FileName, LocalName, ObjectName, SHARED_PREFIX};
+use crate::protocol::manifest::{Expected, Loaded, Manifest, PinOwner};
+use crate::protocol::time::WallClock;
+use crate::storage::{self, Key};
 
 /// A participant as it was when it was read.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stillpoint::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// use stillpoint::{Memory, MemoryState, Repository, VerifyDepth};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
+/// let participant = restored.attach(MemoryState::new())?;
+/// participant.checkpoint("offset 17")?.completed().await?;
+///
+/// let inspection = repository.inspect("orders/7").await?;
+/// let newest = inspection.checkpoints().pop().expect("one is retained");
+/// assert_eq!(newest.user_bytes, b"offset 17");
+/// let report = inspection.verify(newest.checkpoint, VerifyDepth::Checksums).await?;
+/// assert!(report.is_sound());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Inspection {
     participant: String,
     around: Surroundings,
     manifest: Manifest,
 }
 
+/// A retained checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct CheckpointInfo {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// The retained checkpoint that it continues.
+    pub parent: Option<CheckpointId>,
+    /// When its cut was taken, by the calendar of the machine that took it.
+    pub cut_at: WallClock,
+    /// Its files.
+    pub files: usize,
+    /// The length of its files.
+    pub size_bytes: u64,
+    /// Files of it that no older retained checkpoint holds.
+    pub own_files: usize,
+    /// The length of those.
+    pub own_bytes: u64,
+    /// What the user attached.
+    pub user_bytes: Vec<u8>,
+    /// Who pins it.
+    pub pins: Vec<PinOwner>,
+    /// Whether a restart restores it.
+    pub is_restore_point: bool,
+}
+
+/// A file of a retained checkpoint.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct FileInfo {
+    /// Its name in the store.
+    pub name: FileName,
+    /// Its path below the state's directory.
+    pub local: LocalName,
+    /// What kind of file it is.
+    pub kind: FileKind,
+    /// Its size and checksum.
+    pub digest: Digest,
+    /// The first checkpoint that held it, which need not be retained any more.
+    pub born: CheckpointId,
+    /// How many retained checkpoints refer to it.
+    pub references: usize,
+}
+
+/// Why a file is, or isn't, garbage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FileStanding {
+    /// Retained checkpoints refer to it: it stays.
+    Held {
+        /// The checkpoints, oldest first.
+        by: Vec<CheckpointId>,
+        /// Its description in them.
+        description: FileDescription,
+    },
+    /// No retained checkpoint refers to it any more; the holder condemns it once nothing that is
+    /// under way can need it.
+    Released,
+    /// It is condemned: anybody may delete it, and nothing will ever refer to it again.
+    Condemned,
+    /// No record names it, and the attempt that made it is the present holder's: it belongs to a
+    /// checkpoint under way, or the attempt deletes it.
+    OfLiveAttempt,
+    /// No record names it, and the attempt that made it is over: the next sweep of a holder
+    /// condemns it.
+    Orphaned,
+}
+
+/// What [`Inspection::explain`] says of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Explanation {
+    /// The file.
+    pub file: FileName,
+    /// Why it is, or isn't, garbage.
+    pub standing: FileStanding,
+    /// Its length in the store; `None` if it is not there.
+    pub stored_bytes: Option<u64>,
+}
+
+/// How closely stored files are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum VerifyDepth {
+    /// Each file is there, with its recorded length.
+    #[default]
+    Sizes,
+    /// Each file is read in full and has its recorded checksum.
+    Checksums,
+}
+
+/// What [`Inspection::verify`] found.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Files that were looked at.
+    pub files: usize,
+    /// The length of those.
+    pub size_bytes: u64,
+    /// What is wrong, one error a file. Empty: the checkpoint is sound.
+    pub faults: Vec<Error>,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// What [`Inspection::collect`] did and left.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CollectReport {
+    /// Condemned files that are deleted, or would be.
+    pub deleted: Vec<FileName>,
+    /// Condemned files that could not be deleted, and why.
+    pub failed: Vec<(FileName, Error)>,
+    /// Files that only a holder may condemn: what was left, and why.
+    pub left: Vec<(FileName, FileStanding)>,
+    /// Objects that this library did not write; they are nobody's to delete.
+    pub unparsable: Vec<String>,
+    /// Files that retained checkpoints refer to.
+    pub held_files: usize,
+}
+
 impl Inspection {
     pub(super) async fn load(participant: &str, around: Surroundings) -> Result<Self> {
-        let about = |error: Error| {
-            error
-                .with_participant(participant)
-                .with_phase(Phase::Inspect)
+        let manifest = read(participant, &around).await?;
+        Ok(Self {
+            participant: participant.to_owned(),
+            around,
+            manifest,
+        })
+    }
+
+    /// Reads the participant's manifest again.
+    ///
+    /// # Errors
+    /// As [`Repository::inspect`](super::Repository::inspect).
+    pub async fn refresh(&mut self) -> Result<()> {
+        self.manifest = read(&self.participant, &self.around).await?;
+        Ok(())
+    }
+
+    /// The participant's name.
+    #[must_use]
+    pub fn participant(&self) -> &str {
+        &self.participant
+    }
+
+    /// Everything that is recorded.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The retained checkpoints, oldest first.
+    #[must_use]
+    pub fn checkpoints(&self) -> Vec<CheckpointInfo> {
+        let mut seen = BTreeSet::new();
+        let manifest = &self.manifest;
+        let described = manifest.checkpoints().iter();
+        described
+            .map(|(&checkpoint, described)| {
+                let files = manifest.registry().files(checkpoint, SUBTASK);
+                let size = |digest: Digest| digest.size_bytes;
+                let own: Vec<_> = files.iter().filter(|file| seen.insert(file.name)).collect();
+                CheckpointInfo {
+                    checkpoint,
+                    parent: described.parent,
+                    cut_at: described.cut_at,
+                    files: files.len(),
+                    size_bytes: files.iter().map(|file| size(file.digest)).sum(),
+                    own_files: own.len(),
+                    own_bytes: own.iter().map(|file| size(file.digest)).sum(),
+                    user_bytes: described
+                        .subtasks
+                        .get(&SUBTASK)
+                        .cloned()
+                        .unwrap_or_default(),
+                    pins: manifest
+                        .pins()
+                        .iter()
+                        .filter(|(pinned, _)| *pinned == checkpoint)
+                        .map(|(_, owner)| owner.clone())
+                        .collect(),
+                    is_restore_point: manifest.restore_point() == Some(checkpoint),
+                }
+            })
+            .collect()
+    }
+
+    /// A retained checkpoint's files, in the order of their names.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if it is not retained, naming those that are.
+    pub fn files(&self, checkpoint: CheckpointId) -> Result<Vec<FileInfo>> {
+        self.retained(checkpoint)?;
+        let registry = self.manifest.registry();
+        let files = registry.files(checkpoint, SUBTASK).into_iter();
+        Ok(files
+            .map(|file| FileInfo {
+                name: file.name,
+                local: file.local.clone(),
+                kind: file.kind,
+                digest: file.digest,
+                born: file.born,
+                references: registry.reference_count(file.name),
+            })
+            .collect())
+    }
+
+    /// The files that a text names: a stored name (`shared/3/7`), or a local one (`000012.sst`),
+    /// which several stored files may bear.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Vec<FileName> {
+        if let Some(ObjectName::Shared(name)) = ObjectName::parse(text) {
+            return vec![name];
+        }
+        let mut found = BTreeSet::new();
+        for checkpoint in self.manifest.retained() {
+            let files = self.manifest.registry().files(checkpoint, SUBTASK);
+            let named = files.iter().filter(|file| file.local.as_str() == text);
+            found.extend(named.map(|file| file.name));
+        }
+        found.into_iter().collect()
+    }
+
+    /// Says who refers to a file, and why it is or isn't garbage.
+    ///
+    /// # Errors
+    /// What the store says, if it can't be asked.
+    pub async fn explain(&self, file: FileName) -> Result<Explanation> {
+        let key = Key::from(file);
+        let size = self.around.store.size(&key);
+        let stored_bytes = match done(at_once(size, self.around.config.progress_deadline).await) {
+            Ok(size_bytes) => Some(size_bytes),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Err(self.about(error, Phase::Inspect).with_file(file)),
         };
-        let expected = Expected {
-            job: Some(participant.to_owned()),
-            root: None,
-        };
-        let limits = &around.config.checkpoints.limits;
-        let deadline = around.config.progress_deadline;
-        match load::load(&*around.store, expected, limits, deadline).await {
-            Ok(Loaded::Root(root)) => Ok(Self {
-                participant: participant.to_owned(),
-                around,
-                manifest: root.manifest,
-            }),
-            Ok(Loaded::NoRoot) => {
-                let cause = "there is no such participant";
-                Err(about(Error::new(ErrorKind::NotFound, cause)))
-            }
-            Err(error) => Err(about(load::error(error))),
+        Ok(Explanation {
+            file,
+            standing: self.standing(file),
+            stored_bytes,
+        })
+    }
+
+    fn standing(&self, file: FileName) -> FileStanding {
+        let manifest = &self.manifest;
+        let registry = manifest.registry();
+        if let Some(view) = registry.describe(file) {
+            return FileStanding::Held {
+                by: registry.holders(file).into_iter().collect(),
+                description: view.to_description(),
+            };
+        }
+        if manifest.tombstones().contains(&file) {
+            FileStanding::Condemned
+        } else if manifest.released().contains_key(&file) {
+            FileStanding::Released
+        } else if manifest.is_named(file.attempt) {
+            FileStanding::OfLiveAttempt
+        } else {
+            FileStanding::Orphaned
         }
     }
+
+    /// Looks at every file of a retained checkpoint in the store.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if the checkpoint is not retained; [`ErrorKind::Subsumed`] if it was
+    /// dropped meanwhile, naming the newer ones; [`ErrorKind::Unavailable`] and the like if the
+    /// store could not be asked. A fault of a file is no error: it stands in the report.
+    pub async fn verify(
+        &self,
+        checkpoint: CheckpointId,
+        depth: VerifyDepth,
+    ) -> Result<VerifyReport> {
+        let progress = RestoreProgress::default();
+        self.verify_with(checkpoint, depth, &progress).await
+    }
+
+    /// [`Inspection::verify`] that reports how far it has come.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn verify_with(
+        &self,
+        checkpoint: CheckpointId,
+        depth: VerifyDepth,
+        progress: &RestoreProgress,
+    ) -> Result<VerifyReport> {
+        let about = |error| self.about(error, Phase::Verify).with_checkpoint(checkpoint);
+        let files = self.files(checkpoint)?;
+        let size_bytes = files.iter().map(|file| file.digest.size_bytes).sum();
+        progress.expect(size_bytes);
+        let mut report = VerifyReport {
+            checkpoint,
+            files: files.len(),
+            size_bytes,
+            faults: Vec::new(),
+        };
+        let mut checks = JoinSet::new();
+        let mut waiting = files.into_iter();
+        loop {
+            while checks.len() < self.around.config.transfers_max {
+                let Some(file) = waiting.next() else { break };
+                let (around, moved) = (self.around.clone(), progress.one_more());
+                checks.spawn(async move {
+                    let checked = check(&around, &file, depth, &moved).await;
+                    checked.map_err(|error| error.with_file(file.name))
+                });
+            }
+            let Some(joined) = checks.join_next().await else {
+                break;
+            };
+            match joined.unwrap_or_else(|error| Err(internal(&error))) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    self.still_retained(checkpoint).await.map_err(about)?;
+                    report.faults.push(about(damaged(&error, Vec::new())));
+                }
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    report.faults.push(about(error));
+                }
+                Err(error) => return Err(about(error)),
+            }
+        }
+        report
+            .faults
+            .sort_by(|one, other| one.file().cmp(&other.file()));
+        Ok(report)
+    }
+
+    /// Makes a local directory equal to a retained checkpoint. Afterwards the directory is not
+    /// locked; what is opened in it is on its own.
+    ///
+    /// # Errors
+    /// As [`Claim::restore_into`](super::Claim::restore_into), and [`ErrorKind::Subsumed`] if the
+    /// checkpoint was dropped meanwhile, naming the newer ones. No half-filled directory is left.
+    pub async fn restore(
+        &self,
+        checkpoint: CheckpointId,
+        directory: impl AsRef<Path>,
+        options: &RestoreOptions,
+    ) -> Result<RestoreReport> {
+        let about = |error| {
+            self.about(error, Phase::Restore)
+                .with_checkpoint(checkpoint)
+        };
+        self.retained(checkpoint)?;
+        let files = self.manifest.registry().files(checkpoint, SUBTASK);
+        let wanted = Wanted {
+            root: self.manifest.root(),
+            checkpoint,
+            files: files
+                .into_iter()
+                .map(|file| file.to_description())
+                .collect(),
+        };
+        let directory = restore::take(directory.as_ref().to_owned())
+            .await
+            .map_err(about)?;
+        let filled = restore::fill(&self.around, &directory, &wanted, options).await;
+        let report = match filled {
+            Ok(report) => report,
+            Err(error) => {
+                let discarded = blocking(move || match Arc::into_inner(directory) {
+                    Some(directory) => directory.discard(),
+                    None => Ok(()),
+                });
+                if let Err(error) = discarded.await {
+                    tracing::warn!(%error, "a half-filled directory was left");
+                }
+                if restore::is_missing(&error) {
+                    self.still_retained(checkpoint).await.map_err(about)?;
+                    return Err(about(damaged(&error, self.others(checkpoint))));
+                }
+                return Err(about(error));
+            }
+        };
+        let root = wanted.root;
+        blocking(move || directory.set_clean(root, checkpoint))
+            .await
+            .map_err(about)?;
+        Ok(report)
+    }
+
+    /// Deletes what is condemned already, and says what it left. Harmless beside a holder, which
+    /// does the same.
+    ///
+    /// # Errors
+    /// What the store says, if it can't be listed. What could not be deleted stands in the report.
+    pub async fn collect(&self, dry_run: bool) -> Result<CollectReport> {
+        let about = |error| self.about(error, Phase::Collect);
+        let (listed, unparsable) = self.stored_files().await.map_err(about)?;
+        let mut report = CollectReport {
+            unparsable,
+            ..CollectReport::default()
+        };
+        for file in listed {
+            match self.standing(file) {
+                FileStanding::Held { .. } => report.held_files += 1,
+                // Every one of them is deleted below, whether the list shows it or not.
+                FileStanding::Condemned => {}
+                standing @ (FileStanding::Released
+                | FileStanding::OfLiveAttempt
+                | FileStanding::Orphaned) => report.left.push((file, standing)),
+            }
+        }
+        for &file in self.manifest.tombstones() {
+            let deleted = if dry_run {
+                Ok(())
+            } else {
+                let _permit = self.around.budget.delete().await;
+                self.around.budget.admit().await;
+                let key = Key::from(file);
+                let delete = self.around.store.delete(&key);
+                done(at_once(delete, self.around.config.progress_deadline).await)
+            };
+            match deleted {
+                Ok(()) => report.deleted.push(file),
+                Err(error) => report.failed.push((file, about(error).with_file(file))),
+            }
+        }
+        Ok(report)
+    }
+
+    /// The state files that the store lists, and names that are none.
+    async fn stored_files(&self) -> Result<(BTreeSet<FileName>, Vec<String>)> {
+        let (mut files, mut unparsable) = (BTreeSet::new(), Vec::new());
+        let mut after: Option<String> = None;
+        let limit = self.around.config.checkpoints.limits.list_page_max;
+        loop {
+            let list = self
+                .around
+                .store
+                .list(SHARED_PREFIX, after.as_deref(), limit);
+            let page = done(at_once(list, self.around.config.progress_deadline).await)?;
+            after = page.more.then(|| page.names.last().cloned()).flatten();
+            for name in page.names {
+                match ObjectName::parse(&name) {
+                    Some(ObjectName::Shared(file)) => drop(files.insert(file)),
+                    Some(ObjectName::Current | ObjectName::Manifest(_)) | None => {
+                        unparsable.push(name);
+                    }
+                }
+            }
+            if after.is_none() {
+                return Ok((files, unparsable));
+            }
+        }
+    }
+
+    fn retained(&self, checkpoint: CheckpointId) -> Result<()> {
+        if self.manifest.is_retained(checkpoint) {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::NotFound, "it is not retained")
+            .with_checkpoint(checkpoint)
+            .with_alternatives(self.manifest.retained().collect());
+        Err(self.about(error, Phase::Inspect))
+    }
+
+    fn others(&self, checkpoint: CheckpointId) -> Vec<CheckpointId> {
+        let retained = self.manifest.retained();
+        retained
+            .filter(|retained| *retained != checkpoint)
+            .collect()
+    }
+
+    /// Something of the checkpoint was not found: damage, unless it was dropped meanwhile.
+    async fn still_retained(&self, checkpoint: CheckpointId) -> Result<()> {
+        let manifest = read(&self.participant, &self.around).await?;
+        if manifest.is_retained(checkpoint) {
+            return Ok(());
+        }
+        let newer = manifest
+            .retained()
+            .filter(|retained| *retained > checkpoint)
+            .collect();
+        let cause = "it was dropped while it was read, because newer ones completed";
+        Err(Error::new(ErrorKind::Subsumed, cause)
+            .with_checkpoint(checkpoint)
+            .with_alternatives(newer))
+    }
+
+    fn about(&self, error: Error, phase: Phase) -> Error {
+        error.with_participant(&self.participant).with_phase(phase)
+    }
+}
+
+impl fmt::Debug for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inspection")
+            .field("participant", &self.participant)
+            .field("version", &self.manifest.version())
+            .finish_non_exhaustive()
+    }
+}
+
+async fn read(participant: &str, around: &Surroundings) -> Result<Manifest> {
+    let about = |error: Error| {
+        error
+            .with_participant(participant)
+            .with_phase(Phase::Inspect)
+    };
+    let expected = Expected {
+        job: Some(participant.to_owned()),
+        root: None,
+    };
+    let limits = &around.config.checkpoints.limits;
+    let deadline = around.config.progress_deadline;
+    match load::load(&*around.store, expected, limits, deadline).await {
+        Ok(Loaded::Root(root)) => {
+            for warning in root.warnings {
+                tracing::warn!(participant, ?warning, "the manifest is damaged in part");
+            }
+            Ok(root.manifest)
+        }
+        Ok(Loaded::NoRoot) => {
+            let cause = "there is no such participant";
+            Err(about(Error::new(ErrorKind::NotFound, cause)))
+        }
+        Err(error) => Err(about(load::error(error))),
+    }
+}
+
+/// Looks at one stored file.
+async fn check(
+    around: &Surroundings,
+    file: &FileInfo,
+    depth: VerifyDepth,
+    moved: &storage::Progress,
+) -> Result<()> {
+    let key = Key::from(file.name);
+    let deadline = around.config.progress_deadline;
+    let mut tries = 0;
+    loop {
+        around.budget.admit().await;
+        let answer = match depth {
+            VerifyDepth::Sizes => {
+                at_once(around.store.size(&key), deadline)
+                    .await
+                    .map(|size_bytes| Digest {
+                        size_bytes,
+                        checksum: file.digest.checksum,
+                    })
+            }
+            VerifyDepth::Checksums => {
+                let _permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
+                let read = Box::pin(storage::digest(&*around.store, &key, moved));
+                patiently(read, moved, deadline).await
+            }
+        };
+        let failure = match answer {
+            Answer::Done(found) if found == file.digest => return Ok(()),
+            Answer::Done(found) => {
+                let cause = format!(
+                    "{} bytes with checksum {}, recorded are {} with {}",
+                    found.size_bytes, found.checksum, file.digest.size_bytes, file.digest.checksum
+                );
+                return Err(Error::new(ErrorKind::Corrupt, cause));
+            }
+            Answer::Refused => return Err(Error::new(ErrorKind::Other, "refused")),
+            Answer::Failed(failure) | Answer::Unknown(failure) => failure,
+        };
+        tries += 1;
+        restore::again(around, failure, tries).await?;
+    }
+}
+
+fn internal(error: &tokio::task::JoinError) -> Error {
+    Error::new(ErrorKind::Internal, format!("a check failed: {error}"))
 }

@@ -36,7 +36,10 @@ mod progress;
 mod repository;
 mod restore;
 
-pub use inspect::Inspection;
+pub use inspect::{
+    CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, Inspection, VerifyDepth,
+    VerifyReport,
+};
 pub use participant::{Checkpoint, Claim, Participant, Restored};
 pub use progress::{CheckpointReport, Events, ParticipantEvent};
 pub use repository::{Repository, RepositoryBuilder};

@@ -213,6 +213,22 @@ impl Claim {
         damaged(&error, older.into_iter().rev().collect())
     }
 
+    /// Deletes everything in the participant's directory that no retained checkpoint refers to,
+    /// what earlier holders have left included. Nothing may be attached to this claim yet.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`] and other ends of the participant. As long as the store refuses to
+    /// delete, this waits.
+    pub async fn clean(&self) -> Result<()> {
+        let about = |error| self.driver().about(error).with_phase(Phase::Collect);
+        if self.driver().backend().is_some() {
+            let cause = "a state was attached to this claim already";
+            return Err(about(Error::new(ErrorKind::Invalid, cause)));
+        }
+        self.driver().end_earlier_attempts();
+        self.driver().cleaned().await.map_err(about)
+    }
+
     /// Gives the participant up in good order.
     ///
     /// # Errors
@@ -542,6 +558,16 @@ impl Participant {
     #[must_use]
     pub fn pending_reason(&self) -> Option<String> {
         self.driver().pending_reason()
+    }
+
+    /// Waits until a sweep of the participant's directory that began after this call has ended and
+    /// nothing is left to delete. Sweeps rest for
+    /// [`Limits::sweep_round_pause`](crate::protocol::limits::Limits::sweep_round_pause).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Fenced`], [`ErrorKind::Closed`] and other ends of the participant.
+    pub async fn cleaned(&self) -> Result<()> {
+        self.driver().cleaned().await
     }
 
     /// Shuts down in good order: checkpoints that are not committing yet are given up, what they

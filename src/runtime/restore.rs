@@ -113,7 +113,11 @@ impl RestoreProgress {
         self.moved.lock().iter().map(Progress::bytes).sum()
     }
 
-    fn one_more(&self) -> Progress {
+    pub(super) fn expect(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn one_more(&self) -> Progress {
         let progress = Progress::default();
         self.moved.lock().push(progress.clone());
         progress
@@ -200,10 +204,7 @@ async fn fill_now(
         fetched_files: plan.fetch.len() + usize::from(plan.pack.is_some()),
         fetched_bytes: plan.fetch_bytes(),
     };
-    options
-        .progress
-        .total_bytes
-        .store(plan.fetch_bytes(), Ordering::Relaxed);
+    options.progress.expect(plan.fetch_bytes());
     let local = |file: &FileDescription| file.local.clone();
     let locals: Vec<_> = plan.keep.iter().chain(&plan.fetch).map(local).collect();
     let kept: BTreeSet<_> = plan.keep.iter().map(local).collect();
@@ -413,7 +414,7 @@ async fn fetch_pack(
 
 /// Waits before the next try, or gives up. What looks damaged is tried again as well: it may have
 /// been damaged on its way.
-async fn again(around: &Surroundings, failure: Failure, tries: u32) -> Result<()> {
+pub(super) async fn again(around: &Surroundings, failure: Failure, tries: u32) -> Result<()> {
     let retried = failure.kind.is_retryable() || failure.kind == FailureKind::Corrupt;
     if !retried || tries >= around.config.restore_tries_max {
         return Err(failure.into());

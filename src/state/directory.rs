@@ -85,6 +85,7 @@ pub enum DirectoryError {
 pub struct StateDirectory {
     path: PathBuf,
     was_empty: bool,
+    was_made: bool,
     /// Open for as long as the directory is in use: closing it frees the lock.
     _lock: File,
     appending: Mutex<()>,
@@ -128,6 +129,7 @@ impl StateDirectory {
         let directory = Self {
             path: path.to_owned(),
             was_empty: foreign.is_none(),
+            was_made: made,
             _lock: lock,
             appending: Mutex::new(()),
         };
@@ -297,6 +299,23 @@ impl StateDirectory {
     /// Trouble with the file system, naming the path.
     pub fn clear(&self) -> Result<(), Failure> {
         self.begin(&BTreeSet::new(), std::iter::empty())
+    }
+
+    /// Gives a restore up: all state is removed, and the directory too if it was made for this.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn discard(self) -> Result<(), Failure> {
+        self.clear()?;
+        if self.was_empty {
+            remove(&self.path.join(OWN_FOLDER))?;
+        }
+        if self.was_made {
+            fs::remove_dir(&self.path).map_err(|error| {
+                failed(&error, format_args!("removing {}", self.path.display()))
+            })?;
+        }
+        Ok(())
     }
 
     fn own(&self, name: &str) -> PathBuf {

@@ -1,0 +1,220 @@
+//! Restores: what is kept, what is refused, what is damage.
+
+use std::fs;
+
+use stillpoint::{ErrorKind, FileSystem, MemoryState, RestoreOptions, RestoreProgress};
+
+use super::faulty::{Fault, Faulty, Verb};
+use super::files::Files;
+use super::{checkpoint, claim, config, in_time, open, place, start};
+
+#[tokio::test]
+async fn local_files_are_kept_and_only_the_rest_is_fetched() {
+    let root = tempfile::tempdir().unwrap();
+    let repository = open(FileSystem::at(root.path()), config()).await;
+    let (_base, directory) = place();
+    let first = claim(&repository).await;
+    let restored = in_time(first.restore_into(&directory)).await.unwrap();
+    let state = Files::open(&directory);
+    for n in 0..5 {
+        state.write(&format!("{n:06}.sst"), &[n; 100]);
+    }
+    let participant = restored.attach(state.clone()).unwrap();
+    checkpoint(&participant, "1").await;
+    let truth = state.read();
+    state.delete("000000.sst");
+    state.write("000009.sst", b"never in a checkpoint");
+    fs::write(directory.join("000007.log"), b"a write-ahead log").unwrap();
+    drop((first, participant, state));
+
+    let second = claim(&repository).await;
+    let progress = RestoreProgress::default();
+    let options = RestoreOptions::new().progress(progress.clone());
+    let restored = in_time(second.restore_with(&directory, &options))
+        .await
+        .unwrap();
+    let report = restored.report();
+    assert_eq!(
+        (report.kept_files, report.fetched_files),
+        (4, 2),
+        "one file and the pack"
+    );
+    assert_eq!(progress.total_bytes(), progress.fetched_bytes());
+    let state = Files::open(&directory);
+    assert_eq!(state.read(), truth);
+    assert!(!directory.join("000007.log").exists());
+    assert!(!directory.join("000009.sst").exists());
+    let participant = restored.attach(state.clone()).unwrap();
+    let report = checkpoint(&participant, "2").await;
+    assert_eq!(report.uploaded_files, 1, "the pack: nothing else is new");
+    drop((second, participant, state));
+
+    // A file that was changed without its time being changed is found by reading it.
+    let path = directory.join("000001.sst");
+    let modified = fs::metadata(&path).unwrap().modified().unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"x", 0).unwrap();
+    file.set_modified(modified).unwrap();
+    let third = claim(&repository).await;
+    let options = RestoreOptions::new().verify_kept_files();
+    let restored = in_time(third.restore_with(&directory, &options))
+        .await
+        .unwrap();
+    assert_eq!(restored.report().kept_files, 4);
+    assert_eq!(Files::open(&directory).read(), truth);
+}
+
+#[tokio::test]
+async fn an_older_checkpoint_is_the_callers_choice() {
+    let repository = open(Faulty::new(), config()).await;
+    let (state, participant) = start(&repository).await;
+    let mut ids = Vec::new();
+    for n in ["1", "2", "3"] {
+        state.put(b"n", n.as_bytes());
+        ids.push(checkpoint(&participant, n).await.checkpoint);
+    }
+    drop(participant);
+    let claim = claim(&repository).await;
+    assert_eq!(claim.retained(), ids[1..]);
+    let (_base, directory) = place();
+    for options in [
+        RestoreOptions::new().fallback(2),
+        RestoreOptions::new().checkpoint(ids[0]),
+    ] {
+        let error = in_time(claim.restore_with(&directory, &options))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert_eq!(error.alternatives(), &ids[1..]);
+    }
+    let options = RestoreOptions::new().fallback(1);
+    let restored = in_time(claim.restore_with(&directory, &options))
+        .await
+        .unwrap();
+    assert_eq!(restored.user_bytes(), Some(&b"2"[..]));
+    let state = MemoryState::open(&directory).unwrap();
+    assert_eq!(state.get(b"n").as_deref(), Some(&b"2"[..]));
+    let participant = restored.attach(state.clone()).unwrap();
+    state.put(b"n", b"another 3");
+    checkpoint(&participant, "another 3").await;
+    drop((claim, participant));
+    let (state, _participant) = start(&repository).await;
+    assert_eq!(state.get(b"n").as_deref(), Some(&b"another 3"[..]));
+}
+
+#[tokio::test]
+async fn damage_is_named_with_the_alternatives_and_nothing_falls_back_in_silence() {
+    for remove in [false, true] {
+        let store = Faulty::new();
+        let repository = open(store.clone(), config()).await;
+        let (_state, participant) = start(&repository).await;
+        let older = checkpoint(&participant, "1").await.checkpoint;
+        let before = store.names("/shared/").await;
+        let newest = checkpoint(&participant, "2").await.checkpoint;
+        let after = store.names("/shared/").await;
+        let new = after.iter().find(|name| !before.contains(name)).unwrap();
+        if remove {
+            store.remove(new).await;
+        } else {
+            store.damage(new).await;
+        }
+        drop(participant);
+        let claim = claim(&repository).await;
+        let (_base, directory) = place();
+        let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert_eq!(error.checkpoint(), Some(newest));
+        assert!(new.ends_with(error.file().unwrap()), "{error}");
+        assert_eq!(error.alternatives(), [older]);
+        let options = RestoreOptions::new().fallback(1);
+        let restored = in_time(claim.restore_with(&directory, &options))
+            .await
+            .unwrap();
+        assert_eq!(restored.user_bytes(), Some(&b"1"[..]));
+    }
+}
+
+#[tokio::test]
+async fn a_restore_that_broke_off_goes_on() {
+    let store = Faulty::new();
+    let mut config = config();
+    config.restore_tries_max = 2;
+    let repository = open(store.clone(), config).await;
+    let (base, directory) = place();
+    let first = claim(&repository).await;
+    let restored = in_time(first.restore_into(&directory)).await.unwrap();
+    let state = Files::open(&directory);
+    for n in 0..8 {
+        state.write(&format!("{n:06}.sst"), &[n; 100]);
+    }
+    let participant = restored.attach(state.clone()).unwrap();
+    checkpoint(&participant, "1").await;
+    let truth = state.read();
+    drop((first, participant, state));
+
+    let claim = claim(&repository).await;
+    let target = base.path().join("elsewhere");
+    store.set(|verb, name| match verb {
+        Verb::Read if name.ends_with("/5") => {
+            Fault::Failed(stillpoint::protocol::answer::FailureKind::Unavailable)
+        }
+        _ => Fault::None,
+    });
+    let error = in_time(claim.restore_into(&target)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.file().unwrap().ends_with("/5"), "{error}");
+    assert!(error.is_retryable());
+    assert!(!target.join("CURRENT").exists());
+    store.heal();
+    let restored = in_time(claim.restore_into(&target)).await.unwrap();
+    assert_eq!(
+        restored.report().kept_files,
+        7,
+        "what was fetched is not fetched again"
+    );
+    assert_eq!(Files::open(&target).read(), truth);
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_to_be_touched_is_not() {
+    let repository = open(Faulty::new(), config()).await;
+    let claim = claim(&repository).await;
+    let (base, directory) = place();
+    fs::write(base.path().join("letters"), b"dear").unwrap();
+    for path in [base.path().to_owned(), base.path().join("letters")] {
+        let error = in_time(claim.restore_into(&path)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(fs::read(base.path().join("letters")).unwrap(), b"dear");
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    drop(restored);
+    in_time(claim.restore_into(&directory)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_state_must_lie_where_it_was_restored_and_be_of_its_kind() {
+    let repository = open(Faulty::new(), config()).await;
+    let (_state, participant) = start(&repository).await;
+    checkpoint(&participant, "1").await;
+    drop(participant);
+    let claim = claim(&repository).await;
+    let (_base, directory) = place();
+    let (_other_base, other) = place();
+    fs::create_dir(&other).unwrap();
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    let error = restored.attach(Files::open(&other)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    let error = restored.attach(Files::open(&directory)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    let participant = restored
+        .attach(MemoryState::open(&directory).unwrap())
+        .unwrap();
+    let restored = in_time(claim.restore_into(&other)).await.unwrap();
+    let error = restored.attach(MemoryState::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    checkpoint(&participant, "2").await;
+}
