@@ -90,10 +90,19 @@ impl Service {
         directory: &Path,
         options: &RestoreOptions,
     ) -> Self {
+        Self::start_with(repository, directory, options, database::open).await
+    }
+
+    pub async fn start_with(
+        repository: &Repository,
+        directory: &Path,
+        options: &RestoreOptions,
+        open: impl FnOnce(&Path) -> Arc<DB>,
+    ) -> Self {
         let claim = claim(repository).await;
         let restored = restore(&claim, directory, options).await.unwrap();
         let (report, checkpoint) = (restored.report(), restored.checkpoint());
-        let db = database::open(directory);
+        let db = open(directory);
         let participant = restored.attach(RocksDb::new(Arc::clone(&db))).unwrap();
         Self {
             participant,
@@ -121,6 +130,14 @@ impl Service {
         for pair in 0..pairs {
             let value = format!("{:016x}", random.next()).repeat(16);
             self.put(family, &format!("{pair:08}"), value);
+        }
+    }
+
+    /// Writes out what is in memory, of all families.
+    pub fn flush(&self) {
+        for name in database::FAMILIES {
+            let family = self.db.cf_handle(name).unwrap();
+            self.db.flush_cf(&family).unwrap();
         }
     }
 
