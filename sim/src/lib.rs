@@ -17,5 +17,6 @@ pub mod lsm;
 pub mod oracle;
 pub mod profile;
 pub mod run;
+pub mod shrink;
 pub mod store;
 pub mod world;

@@ -179,7 +179,7 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
     let limits = Limits {
         checkpoint_id_block: pick(choices, [4, 1, 64]),
         attempt_id_block: pick(choices, [4, 8, 16]),
-        tombstones_max: pick(choices, [1000, 1000, 4]),
+        tombstones_max: pick(choices, [1000, 1000, 32]),
         deletes_in_flight_max: pick(choices, [4, 1, 16]),
         tail_records_max: pick(choices, [8, 3, 5, 64]),
         list_page_max: pick(choices, [100, 3, 7]),

@@ -65,8 +65,8 @@ names! {
         MappingEndsWhenFileLeaves,
         /// A file is stored only if it had its length at the cut when it was read.
         LengthIsThatOfTheCut,
-        /// An upload in doubt goes on under its name until it was tried often enough.
-        NameInDoubtIsLeft,
+        /// An upload in doubt is repeated under its name only so often: the name may hang for good.
+        NameInDoubtIsRepeatedOnlySoOften,
         /// A name is forgotten without a delete only if nothing can be under it.
         NameIsForgottenOnlyIfNothingMayExist,
         /// A snapshot is acknowledged only when each of its files is stored.

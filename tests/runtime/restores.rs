@@ -190,7 +190,7 @@ async fn a_directory_that_is_not_to_be_touched_is_not() {
     let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
     drop(restored);
-    in_time(claim.restore_into(&directory)).await.unwrap();
+    let _restored = in_time(claim.restore_into(&directory)).await.unwrap();
 }
 
 #[tokio::test]
@@ -213,7 +213,8 @@ async fn a_state_must_lie_where_it_was_restored_and_be_of_its_kind() {
     let participant = restored
         .attach(MemoryState::open(&directory).unwrap())
         .unwrap();
-    let restored = in_time(claim.restore_into(&other)).await.unwrap();
+    let (_third_base, third) = place();
+    let restored = in_time(claim.restore_into(&third)).await.unwrap();
     let error = restored.attach(MemoryState::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     checkpoint(&participant, "2").await;

@@ -8,6 +8,8 @@
 //! | 4 | a liveness promise was broken |
 //! | 5 | a machine asserted |
 
+mod bugs;
+mod marks_report;
 mod seeds;
 
 use std::process::ExitCode;
@@ -33,6 +35,12 @@ enum Command {
     Run(Range),
     /// Run one seed and tell its story.
     Replay(Replay),
+    /// Make a failing seed's run short and tell what is left of it.
+    Shrink(Replay),
+    /// Hold each guard open in turn and see how soon that is found.
+    Bugs(Bugs),
+    /// Tell which rare situations are reached, and by which seed first.
+    Marks(Range),
     /// Measure how many seeds and events go through in a second.
     Bench(Bench),
 }
@@ -66,6 +74,22 @@ struct Replay {
     /// Hold this guard open: a planted fault.
     #[arg(long, value_parser = seeds::parse_guard)]
     hold_open: Option<stillpoint::protocol::marks::Guard>,
+}
+
+#[derive(Args)]
+struct Bugs {
+    /// Only this guard.
+    #[arg(long, value_parser = seeds::parse_guard)]
+    guard: Option<stillpoint::protocol::marks::Guard>,
+    /// How many disjoint ranges of seeds are tried.
+    #[arg(long, default_value_t = 5)]
+    ranges: u64,
+    /// How many seeds a range has.
+    #[arg(long, default_value_t = 1000)]
+    seeds_max: u64,
+    /// Shrink the first find of each.
+    #[arg(long)]
+    stories: bool,
 }
 
 #[derive(Args)]
@@ -117,6 +141,9 @@ pub fn main() -> ExitCode {
     let worst = match arguments.command {
         Command::Run(range) => seeds::run_range(&range, arguments.json),
         Command::Replay(replay) => seeds::replay(&replay, arguments.json),
+        Command::Shrink(replay) => seeds::shrink_seed(&replay, arguments.json),
+        Command::Bugs(wanted) => bugs::bugs(&wanted, arguments.json),
+        Command::Marks(range) => marks_report::marks(&range, arguments.json),
         Command::Bench(bench) => seeds::bench(&bench, arguments.json),
     };
     ExitCode::from(status(worst))

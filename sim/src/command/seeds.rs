@@ -11,6 +11,7 @@ use stillpoint_sim::faults::Fault;
 use stillpoint_sim::invariants::{Class, Violation};
 use stillpoint_sim::profile::Length;
 use stillpoint_sim::run::{Ended, run, run_seed};
+use stillpoint_sim::shrink;
 
 use super::{Bench, Range, Replay};
 
@@ -159,8 +160,49 @@ pub(super) fn replay(replay: &Replay, json: bool) -> Option<Class> {
     marks::hold_open(replay.hold_open);
     let length = Length::from(replay.length);
     let ended = run(Choices::seeded(replay.seed), length, None, true);
+    tell(replay.seed, &ended, json);
+    ended.violation.map(|violation| violation.class)
+}
+
+pub(super) fn shrink_seed(replay: &Replay, json: bool) -> Option<Class> {
+    silence_panics();
+    marks::hold_open(replay.hold_open);
+    let length = Length::from(replay.length);
+    let ended = run(Choices::seeded(replay.seed), length, None, false);
+    if ended.violation.is_none() {
+        println!("every promise held: there is nothing to shrink");
+        return None;
+    }
+    let shrunk = shrink::shrink(&ended, shrink::TRIES);
+    let again = run(
+        Choices::replayed(&shrunk.choices),
+        length,
+        Some(shrunk.profile),
+        true,
+    );
+    tell(replay.seed, &again, json);
+    if !json {
+        println!(
+            "{} choices of {} are left after {} tries:",
+            shrunk.choices.len(),
+            ended.choices.len(),
+            shrunk.tries
+        );
+        for choice in &shrunk.choices {
+            println!(
+                "  {} #{} = {}",
+                choice.label.name(),
+                choice.place,
+                choice.value
+            );
+        }
+    }
+    again.violation.map(|violation| violation.class)
+}
+
+fn tell(seed: u64, ended: &Ended, json: bool) {
     if json {
-        println!("{}", replayed_json(replay.seed, &ended));
+        println!("{}", replayed_json(seed, ended));
     } else {
         println!("{}", ended.profile);
         println!();
@@ -187,7 +229,6 @@ pub(super) fn replay(replay: &Replay, json: bool) -> Option<Class> {
             None => println!("every promise held"),
         }
     }
-    ended.violation.map(|violation| violation.class)
 }
 
 fn replayed_json(seed: u64, ended: &Ended) -> serde_json::Value {

@@ -282,9 +282,8 @@ impl World {
                 self.issue(Caller::Attempt(attempt), request, choices);
             }
             Action::Tell(Notice::Closed) => self.kill_attempt(attempt, "has closed"),
-            Action::Tell(
-                Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_) | Notice::Replaced,
-            ) => {}
+            Action::Tell(Notice::Replaced) => instance.is_declared_dead = true,
+            Action::Tell(Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_)) => {}
         }
     }
 
@@ -469,7 +468,12 @@ impl World {
 
     /// Closes an attempt in good order.
     pub(super) fn close_attempt(&mut self, attempt: AttemptId, choices: &mut Choices) {
-        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        // It takes no more part in the job, however long its end takes.
+        instance.is_declared_dead = true;
+        if let Some(running) = instance.running() {
             running.closing = true;
             self.drive_attempt(attempt, Event::Close, choices);
         } else {

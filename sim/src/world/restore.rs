@@ -174,7 +174,7 @@ impl World {
         }
         match result {
             None => {}
-            Some(Ok(Loaded::Manifest { manifest, .. })) => self.plan(attempt, &manifest, choices),
+            Some(Ok(Loaded::Root(root))) => self.plan(attempt, &root.manifest, choices),
             Some(Ok(Loaded::NoRoot)) => self.restore_fails(attempt, "there is no root".to_owned()),
             Some(Err(error)) => self.load_fails(attempt, &error),
         }

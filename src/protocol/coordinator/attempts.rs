@@ -150,6 +150,9 @@ impl Coordinator {
             return invalid("a deployment without subtasks");
         }
         let manifest = self.manifest();
+        if let Err(error) = manifest.check_operators(&intent.operators) {
+            return invalid(&error.to_string());
+        }
         for subtask in &intent.subtasks {
             let mut known = intent.operators.iter().chain(manifest.operators().values());
             let operator = known.find(|operator| operator.id == subtask.operator);

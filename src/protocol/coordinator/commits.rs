@@ -91,7 +91,7 @@ impl Commits {
 
     /// The checkpoint that the commit under way completes.
     pub(super) fn completes(&self) -> Option<CheckpointId> {
-        self.commit.as_ref().and_then(|_| self.covered.completes)
+        self.covered.completes.filter(|_| self.commit.is_some())
     }
 
     pub(super) fn renew(&mut self) {
@@ -355,6 +355,10 @@ impl Coordinator {
             epoch,
             changes,
         };
+        // Once it is in the store, nonsense is there for every reader.
+        if let Err(error) = confirmed.manifest.check(&record) {
+            panic!("{name} would be committed and not apply: {error}");
+        }
         let base = confirmed.current.clone();
         let mut commit = Commit::new(name, record, base, confirmed.tag.clone(), next);
         let progress = commit.resume();

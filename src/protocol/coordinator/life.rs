@@ -260,8 +260,17 @@ impl Coordinator {
         self.moved_to(now, current, tag);
     }
 
-    /// Tells the attempts that have not attached yet who leads; again and again, since a message
-    /// may be lost.
+    /// Attempts still have not attached: they are told again, since a message may be lost. They may
+    /// also follow somebody else by now, so a commit asks `CURRENT` who leads: without anything to
+    /// commit, a deposed leader would wait for them for ever.
+    pub(super) fn tell_of_leadership_again(&mut self, now: Timestamp) {
+        self.tell_of_leadership(now);
+        if self.timers.is_armed(Timer::Lead) {
+            self.commits.renew();
+        }
+    }
+
+    /// Tells the attempts that have not attached yet who leads.
     pub(super) fn tell_of_leadership(&mut self, now: Timestamp) {
         let root = self.manifest().root();
         let version = self.manifest().version();

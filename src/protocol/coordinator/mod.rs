@@ -281,12 +281,16 @@ impl Coordinator {
             Timer::Follow => self.resume_follow(),
             Timer::Snapshot => self.resume_snapshot(),
             Timer::Periodic => self.periodic(now),
-            Timer::Expire(checkpoint) => self.abort(now, checkpoint, AbortReason::Expired),
+            Timer::Expire(checkpoint) => {
+                self.abort(now, checkpoint, AbortReason::Expired);
+                // Perhaps nobody answers because somebody else leads: a commit asks `CURRENT`.
+                self.commits.renew();
+            }
             Timer::Delete(file) => self.deletes.again(file),
             Timer::Sweep => self.sweep_on(),
             Timer::Forget => self.deletes.forget_now(),
             Timer::Renew => self.commits.renew(),
-            Timer::Lead => self.tell_of_leadership(now),
+            Timer::Lead => self.tell_of_leadership_again(now),
             Timer::DeleteManifest => self.delete_manifest_objects(),
         }
     }

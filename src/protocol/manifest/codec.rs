@@ -12,8 +12,8 @@ use postcard::ser_flavors::Flavor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::apply::ManifestDamage;
 use super::frame::{Kind, begin, seal, unframe};
+use super::validate::ManifestDamage;
 use super::{Facts, Manifest, Record};
 use crate::protocol::answer::Checksum;
 

@@ -11,10 +11,11 @@
 //! Every file that the manifest knows is exactly one of
 //!
 //! ```text
-//! held by a retained checkpoint (Registry) -> released -> tombstone -> forgotten
+//! held by a retained checkpoint (Registry) <-> released -> tombstone -> forgotten
 //! ```
 //!
-//! and only a tombstone may be deleted. Files that are staged (acknowledged, in no completed
+//! and only a tombstone may be deleted. A released file is held again if a checkpoint completes
+//! whose acknowledgements named it before. Files that are staged (acknowledged, in no completed
 //! checkpoint yet) are the leader's to know; the manifest meets them when they are born or
 //! condemned.
 //!
@@ -22,6 +23,7 @@
 //! down), and the commit itself.
 
 mod apply;
+mod check;
 mod codec;
 mod current;
 mod frame;
@@ -29,6 +31,7 @@ mod load;
 mod record;
 #[cfg(test)]
 mod tests;
+mod validate;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -40,12 +43,13 @@ use super::id::{AttemptId, CheckpointId, Epoch, FileName, OperatorId, RootId, Su
 use super::registry::{FreedFiles, Registry};
 use super::time::WallClock;
 
-pub use apply::{ApplyError, ManifestDamage};
+pub use check::ApplyError;
 pub use codec::DecodeError;
 pub use current::{Current, Successor};
 pub use frame::{FORMAT_VERSION, FRAME_BYTES, Kind, checksum, frame, unframe};
 pub use load::{Expected, LoadError, LoadWarning, Loaded, LoadedRoot, Loader};
 pub use record::{Change, Completion, Operator, PinOwner, Record, SubtaskDelta};
+pub use validate::ManifestDamage;
 
 /// All confirmed durable facts about a root. Equal facts, equal value, equal bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -60,19 +64,25 @@ pub struct Manifest {
 struct Facts {
     root: RootId,
     job: String,
-    version: Version,
-    epoch: Epoch,
-    next_checkpoint: CheckpointId,
-    next_attempt: AttemptId,
-    claims_since_completion: u32,
+    numbers: Numbers,
     operators: BTreeMap<OperatorId, Operator>,
     attempts: BTreeMap<SubtaskId, AttemptId>,
-    head: Option<CheckpointId>,
     checkpoints: BTreeMap<CheckpointId, Checkpoint>,
     pins: BTreeSet<(CheckpointId, PinOwner)>,
     tombstones: BTreeSet<FileName>,
     released: FreedFiles,
     registry: Registry,
+}
+
+/// The facts that are single numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+struct Numbers {
+    version: Version,
+    epoch: Epoch,
+    next_checkpoint: CheckpointId,
+    next_attempt: AttemptId,
+    claims_since_completion: u32,
+    head: Option<CheckpointId>,
 }
 
 /// A retained checkpoint, besides its files.
@@ -95,14 +105,16 @@ impl Manifest {
             facts: Facts {
                 root,
                 job,
-                version: Version(0),
-                epoch: Epoch(0),
-                next_checkpoint: CheckpointId(1),
-                next_attempt: AttemptId(1),
-                claims_since_completion: 0,
+                numbers: Numbers {
+                    version: Version(0),
+                    epoch: Epoch(0),
+                    next_checkpoint: CheckpointId(1),
+                    next_attempt: AttemptId(1),
+                    claims_since_completion: 0,
+                    head: None,
+                },
                 operators: BTreeMap::new(),
                 attempts: BTreeMap::new(),
-                head: None,
                 checkpoints: BTreeMap::new(),
                 pins: BTreeSet::new(),
                 tombstones: BTreeSet::new(),
@@ -128,31 +140,31 @@ impl Manifest {
     /// How many records have been applied since the root was made.
     #[must_use]
     pub fn version(&self) -> Version {
-        self.facts.version
+        self.facts.numbers.version
     }
 
     /// The epoch of the last claim; 0 if nobody has led yet.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
-        self.facts.epoch
+        self.facts.numbers.epoch
     }
 
     /// The lowest checkpoint id that the next leader may use.
     #[must_use]
     pub fn next_checkpoint(&self) -> CheckpointId {
-        self.facts.next_checkpoint
+        self.facts.numbers.next_checkpoint
     }
 
     /// The lowest attempt number that the next leader may use.
     #[must_use]
     pub fn next_attempt(&self) -> AttemptId {
-        self.facts.next_attempt
+        self.facts.numbers.next_attempt
     }
 
     /// How often leadership was claimed since a checkpoint last completed.
     #[must_use]
     pub fn claims_since_completion(&self) -> u32 {
-        self.facts.claims_since_completion
+        self.facts.numbers.claims_since_completion
     }
 
     /// The operators, by their number.
@@ -191,7 +203,7 @@ impl Manifest {
     /// What the running line was restored from, until its first checkpoint completes.
     #[must_use]
     pub fn head(&self) -> Option<CheckpointId> {
-        self.facts.head
+        self.facts.numbers.head
     }
 
     /// The newest completed checkpoint, of whichever line.
@@ -206,7 +218,7 @@ impl Manifest {
     /// What a restart restores: the head, else the newest completed checkpoint, else nothing.
     #[must_use]
     pub fn restore_point(&self) -> Option<CheckpointId> {
-        self.facts.head.or_else(|| self.newest())
+        self.facts.numbers.head.or_else(|| self.newest())
     }
 
     /// The newest completed checkpoint if the running line continues it: the base of the next
@@ -215,7 +227,7 @@ impl Manifest {
     #[must_use]
     pub fn continues_newest(&self) -> Option<CheckpointId> {
         let newest = self.newest();
-        if self.facts.head.is_none() || self.facts.head == newest {
+        if self.facts.numbers.head.is_none() || self.facts.numbers.head == newest {
             newest
         } else {
             None
@@ -271,12 +283,15 @@ impl Manifest {
     /// Whether anybody pins the checkpoint.
     #[must_use]
     pub fn is_pinned(&self, checkpoint: CheckpointId) -> bool {
+        self.pins_of(checkpoint).next().is_some()
+    }
+
+    /// Who pins the checkpoint.
+    pub fn pins_of(&self, checkpoint: CheckpointId) -> impl Iterator<Item = &PinOwner> {
         let first = (checkpoint, PinOwner(String::new()));
-        self.facts
-            .pins
-            .range(first..)
-            .next()
-            .is_some_and(|(pinned, _)| *pinned == checkpoint)
+        let pins = self.facts.pins.range(first..);
+        pins.take_while(move |(pinned, _)| *pinned == checkpoint)
+            .map(|(_, owner)| owner)
     }
 
     /// Whether the checkpoint may be dropped: it is retained, and neither the newest, nor the

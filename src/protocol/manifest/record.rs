@@ -116,8 +116,8 @@ pub struct SubtaskDelta {
     pub born: Vec<FileDescription>,
     /// Files that this subtask of the newest completed checkpoint does not hold, but another
     /// retained checkpoint or another subtask does, if only by an earlier entry of the same
-    /// completion: an older checkpoint was restored, or subtasks share or hand over files. In
-    /// order.
+    /// completion: an older checkpoint was restored, or subtasks share or hand over files. A file
+    /// that was released meanwhile may stand here as well. In order.
     pub returned: Vec<FileDescription>,
     /// Files of the newest completed checkpoint that this one does not hold, in order.
     pub dropped: Vec<FileName>,

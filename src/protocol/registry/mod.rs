@@ -26,6 +26,7 @@
 //! It does not know why a checkpoint is kept or dropped (lines, pins, retention), and nothing of
 //! files that no completed checkpoint has held.
 
+mod check;
 mod query;
 #[cfg(test)]
 mod tests;
@@ -40,7 +41,8 @@ use super::id::{AttemptId, CheckpointId, FileName, LocalName, SubtaskId};
 use super::manifest::SubtaskDelta;
 use super::marks::sometimes;
 
-pub use query::{FileInterval, FileView, RegistryDamage};
+pub use check::{RegistryDamage, RegistryError};
+pub use query::{FileInterval, FileView};
 
 /// The intervals of one subtask in one place, by file.
 type Files = BTreeMap<FileName, Interval>;
@@ -83,76 +85,6 @@ pub struct Dropped {
     pub visited: usize,
 }
 
-/// How a change contradicts the registry.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegistryError {
-    /// Ids of completed checkpoints only rise.
-    #[error("{checkpoint} completes, but {newest} has completed before")]
-    IdNotAbove {
-        /// The new checkpoint.
-        checkpoint: CheckpointId,
-        /// The newest completed one.
-        newest: CheckpointId,
-    },
-    /// A list is not in strictly rising order.
-    #[error("{checkpoint}: the {list} of {subtask} is out of order or doubled")]
-    Disordered {
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The subtask.
-        subtask: SubtaskId,
-        /// Which list.
-        list: &'static str,
-    },
-    /// A dropped file is not held.
-    #[error("{checkpoint}: {subtask} drops {file}, which it does not hold")]
-    NotHeld {
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The subtask.
-        subtask: SubtaskId,
-        /// The file.
-        file: FileName,
-    },
-    /// An added file is held by its subtask already, or dropped by the same delta.
-    #[error("{checkpoint}: {subtask} adds {file}, which it holds or drops")]
-    HeldAlready {
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The subtask.
-        subtask: SubtaskId,
-        /// The file.
-        file: FileName,
-    },
-    /// A file is called new although an interval of it exists.
-    #[error("{checkpoint}: {subtask} calls {file} new, but it is held")]
-    NotNew {
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The subtask.
-        subtask: SubtaskId,
-        /// The file.
-        file: FileName,
-    },
-    /// A file is said to come back although nothing holds it.
-    #[error("{checkpoint}: {subtask} says that {file} comes back, but nothing holds it")]
-    NotKnown {
-        /// The checkpoint.
-        checkpoint: CheckpointId,
-        /// The subtask.
-        subtask: SubtaskId,
-        /// The file.
-        file: FileName,
-    },
-    /// There is no such retained checkpoint.
-    #[error("{0} is not retained")]
-    NotRetained(CheckpointId),
-    /// The newest checkpoint is never dropped.
-    #[error("{0} is the newest and can't be dropped")]
-    Newest(CheckpointId),
-}
-
 impl Registry {
     /// The newest completed checkpoint.
     #[must_use]
@@ -174,141 +106,120 @@ impl Registry {
     }
 
     /// Enters a completed checkpoint by its delta against the newest one. Nothing is freed by
-    /// that: what the new checkpoint drops, the one before still holds. Returns how many intervals
-    /// were opened or ended.
+    /// that: what the new checkpoint drops, the one before still holds. Files among the `released`
+    /// ones that it holds are taken out of them. Returns how many intervals were opened or ended.
     ///
     /// Cost: the changed files and the subtasks; a check that each new file is unknown looks into
     /// one table for each retained checkpoint. Never the files that exist.
     ///
     /// # Errors
-    /// When the delta contradicts what is held. The registry is then half changed and of no use.
+    /// When the delta contradicts what is held. Nothing is changed then.
     pub fn complete(
         &mut self,
         checkpoint: CheckpointId,
         subtasks: &[SubtaskDelta],
+        released: &mut FreedFiles,
     ) -> Result<usize, RegistryError> {
-        let previous = self.newest();
-        if let Some(newest) = previous
-            && checkpoint <= newest
-        {
-            return Err(RegistryError::IdNotAbove { checkpoint, newest });
-        }
-        check_order(checkpoint, subtasks)?;
-        let mut visited = 0;
-        // Intervals are opened in all subtasks before any is ended, so that a file which moves
-        // from one subtask to another is held all the time.
-        for delta in subtasks {
-            visited += self.open_intervals(checkpoint, delta)?;
-        }
-        for delta in subtasks {
-            for file in &delta.dropped {
-                self.end_open(checkpoint, previous, delta.subtask, *file)?;
-                visited += 1;
-            }
-        }
-        let named: BTreeSet<SubtaskId> = subtasks.iter().map(|delta| delta.subtask).collect();
-        for (subtask, files) in self
-            .open
-            .extract_if(.., |subtask, _| !named.contains(subtask))
-        {
-            visited += files.len();
-            if let Some(previous) = previous {
-                let list = self.dead.entry(previous).or_default();
-                let replaced = list.insert(subtask, files);
-                assert!(
-                    replaced.is_none(),
-                    "{subtask} has a dead list at {previous}, the newest"
-                );
-            }
-        }
-        self.dead.insert(checkpoint, Table::new());
-        Ok(visited)
+        self.check_completion(checkpoint, subtasks, released)?;
+        Ok(self.enter(checkpoint, subtasks, released))
     }
 
-    fn open_intervals(
+    /// [`Self::complete`] of a delta that has been checked.
+    pub(super) fn enter(
         &mut self,
         checkpoint: CheckpointId,
-        delta: &SubtaskDelta,
-    ) -> Result<usize, RegistryError> {
-        let subtask = delta.subtask;
-        for description in &delta.born {
-            let file = description.name;
-            if self.holds(file) {
-                return Err(RegistryError::NotNew {
-                    checkpoint,
-                    subtask,
-                    file,
-                });
+        subtasks: &[SubtaskDelta],
+        released: &mut FreedFiles,
+    ) -> usize {
+        let previous = self.newest();
+        let mut visited = 0;
+        // Intervals are opened in all subtasks before any is ended, so that a file which moves
+        // from one subtask to another is held all the time; new files come before returned ones,
+        // so that a new file may be shared at once.
+        for delta in subtasks {
+            for description in &delta.born {
+                released.remove(&description.name);
+                self.open_interval(checkpoint, delta.subtask, description);
             }
-            self.open_interval(checkpoint, delta, description)?;
         }
-        for description in &delta.returned {
-            let file = description.name;
-            if !self.holds(file) {
-                return Err(RegistryError::NotKnown {
-                    checkpoint,
-                    subtask,
-                    file,
-                });
+        for delta in subtasks {
+            for description in &delta.returned {
+                if self.holds(description.name) {
+                    sometimes!(FileCameBack);
+                    *self.several.entry(description.name).or_insert(1) += 1;
+                } else {
+                    released.remove(&description.name);
+                }
+                self.open_interval(checkpoint, delta.subtask, description);
             }
-            sometimes!(FileCameBack);
-            *self.several.entry(file).or_insert(1) += 1;
-            self.open_interval(checkpoint, delta, description)?;
+            visited += delta.born.len() + delta.returned.len() + delta.dropped.len();
         }
-        Ok(delta.born.len() + delta.returned.len())
+        if let Some(previous) = previous {
+            for delta in subtasks {
+                for file in &delta.dropped {
+                    self.end_open(previous, delta.subtask, *file);
+                }
+            }
+            visited += self.end_absent(previous, subtasks);
+        }
+        self.dead.insert(checkpoint, Table::new());
+        visited
     }
 
     fn open_interval(
         &mut self,
         checkpoint: CheckpointId,
-        delta: &SubtaskDelta,
+        subtask: SubtaskId,
         description: &FileDescription,
-    ) -> Result<(), RegistryError> {
+    ) {
         let FileDescription {
             name: file,
             local,
             kind,
             digest,
         } = description;
-        let subtask = delta.subtask;
-        let held = self.open.entry(subtask).or_default().insert(
-            *file,
-            Interval {
-                born: checkpoint,
-                local: local.clone(),
-                kind: *kind,
-                digest: *digest,
-            },
+        let interval = Interval {
+            born: checkpoint,
+            local: local.clone(),
+            kind: *kind,
+            digest: *digest,
+        };
+        let files = self.open.entry(subtask).or_default();
+        let held = files.insert(*file, interval);
+        assert!(
+            held.is_none(),
+            "{checkpoint} adds {file}, which {subtask} holds"
         );
-        if held.is_some() || delta.dropped.binary_search(file).is_ok() {
-            return Err(RegistryError::HeldAlready {
-                checkpoint,
-                subtask,
-                file: *file,
-            });
-        }
         *self.makers.entry((file.attempt, subtask)).or_insert(0) += 1;
-        Ok(())
+    }
+
+    /// Ends all open intervals of subtasks that a new checkpoint does not have.
+    fn end_absent(&mut self, previous: CheckpointId, subtasks: &[SubtaskDelta]) -> usize {
+        let mut visited = 0;
+        let absent = |subtask: &SubtaskId| {
+            let found = subtasks.binary_search_by_key(subtask, |delta| delta.subtask);
+            found.is_err()
+        };
+        for (subtask, files) in self.open.extract_if(.., |subtask, _| absent(subtask)) {
+            visited += files.len();
+            let list = self.dead.entry(previous).or_default();
+            let replaced = list.insert(subtask, files);
+            assert!(
+                replaced.is_none(),
+                "{subtask} has a dead list at {previous}, the newest"
+            );
+        }
+        visited
     }
 
     /// Moves an open interval to the dead list of the newest checkpoint, which holds it.
-    fn end_open(
-        &mut self,
-        checkpoint: CheckpointId,
-        previous: Option<CheckpointId>,
-        subtask: SubtaskId,
-        file: FileName,
-    ) -> Result<(), RegistryError> {
-        let not_held = RegistryError::NotHeld {
-            checkpoint,
-            subtask,
-            file,
-        };
-        let (Some(previous), Some(files)) = (previous, self.open.get_mut(&subtask)) else {
-            return Err(not_held);
-        };
-        let Some(interval) = files.remove(&file) else {
-            return Err(not_held);
+    fn end_open(&mut self, previous: CheckpointId, subtask: SubtaskId, file: FileName) {
+        let files = self.open.get_mut(&subtask);
+        let Some((files, interval)) = files.and_then(|files| {
+            let interval = files.remove(&file)?;
+            Some((files, interval))
+        }) else {
+            panic!("{subtask} drops {file}, which it does not hold");
         };
         if files.is_empty() {
             self.open.remove(&subtask);
@@ -319,7 +230,6 @@ impl Registry {
             interval.born
         );
         self.hand_to(previous, subtask, file, interval);
-        Ok(())
     }
 
     fn hand_to(
@@ -457,31 +367,4 @@ fn decrement<K: Ord + Copy + core::fmt::Debug>(counts: &mut BTreeMap<K, u32>, ke
     if *count == floor {
         counts.remove(&key);
     }
-}
-
-fn check_order(checkpoint: CheckpointId, subtasks: &[SubtaskDelta]) -> Result<(), RegistryError> {
-    let disordered = |subtask, list| {
-        Err(RegistryError::Disordered {
-            checkpoint,
-            subtask,
-            list,
-        })
-    };
-    for pair in subtasks.windows(2) {
-        if pair[0].subtask >= pair[1].subtask {
-            return disordered(pair[1].subtask, "place among the subtasks");
-        }
-    }
-    for delta in subtasks {
-        if !delta.born.is_sorted_by(|a, b| a.name < b.name) {
-            return disordered(delta.subtask, "list of new files");
-        }
-        if !delta.returned.is_sorted_by(|a, b| a.name < b.name) {
-            return disordered(delta.subtask, "list of returned files");
-        }
-        if !delta.dropped.is_sorted_by(|a, b| a < b) {
-            return disordered(delta.subtask, "list of dropped files");
-        }
-    }
-    Ok(())
 }

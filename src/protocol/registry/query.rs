@@ -69,51 +69,6 @@ pub struct FileInterval {
     pub last: Option<CheckpointId>,
 }
 
-/// A broken invariant of the registry; in a decoded one, damage.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegistryDamage {
-    /// A subtask stands in a table without a file.
-    #[error("{0} has an empty table")]
-    EmptyTable(SubtaskId),
-    /// An interval does not hold the checkpoint that it is filed under.
-    #[error("{file} of {subtask} is born in {born} but filed under {last}")]
-    Misplaced {
-        /// The file.
-        file: FileName,
-        /// The subtask.
-        subtask: SubtaskId,
-        /// Where the interval begins.
-        born: CheckpointId,
-        /// Where it is filed.
-        last: CheckpointId,
-    },
-    /// The newest checkpoint has a dead list, or there are intervals without any checkpoint.
-    #[error("{file} of {subtask} ended although no newer checkpoint is there")]
-    EndedByNothing {
-        /// The file.
-        file: FileName,
-        /// The subtask.
-        subtask: SubtaskId,
-    },
-    /// Two intervals of a file in one subtask overlap.
-    #[error("{file} is twice in {subtask} at {checkpoint}")]
-    Overlap {
-        /// The file.
-        file: FileName,
-        /// The subtask.
-        subtask: SubtaskId,
-        /// Where they overlap.
-        checkpoint: CheckpointId,
-    },
-    /// Two intervals describe one file differently.
-    #[error("{0} is described in two ways")]
-    DescribedTwice(FileName),
-    /// A derived count is wrong.
-    #[error("the registry's counts are wrong")]
-    Counts,
-}
-
 impl Registry {
     /// The files of a retained checkpoint's subtask, in the order of their names; nothing if it is
     /// not retained or the subtask has none.
@@ -232,7 +187,7 @@ impl Registry {
 
     /// The tables that can hold files of an attempt, with their subtask and the newest retained
     /// checkpoint that their intervals hold (`None`: they are open).
-    fn tables_with(
+    pub(super) fn tables_with(
         &self,
         maker: AttemptId,
     ) -> impl Iterator<Item = (SubtaskId, Option<CheckpointId>, &Files)> {
@@ -248,85 +203,15 @@ impl Registry {
             open.into_iter().chain(dead)
         })
     }
-
-    /// Checks every invariant. For loaders and tests: the cost is all that exists.
-    ///
-    /// # Errors
-    /// The first invariant found broken.
-    pub fn validate(&self) -> Result<(), RegistryDamage> {
-        let newest = self.newest();
-        let dead = self.dead.iter().map(|(last, table)| (Some(*last), table));
-        for (last, table) in dead.chain([(None, &self.open)]) {
-            for (subtask, files) in table {
-                if files.is_empty() {
-                    return Err(RegistryDamage::EmptyTable(*subtask));
-                }
-                for (file, interval) in files {
-                    check_place(newest, last, *subtask, *file, interval)?;
-                }
-            }
-        }
-        self.check_overlaps()?;
-        let (several, makers) = derive_counts(&self.open, &self.dead);
-        if several != self.several || makers != self.makers {
-            return Err(RegistryDamage::Counts);
-        }
-        Ok(())
-    }
-
-    /// Files with several intervals are few, so all of theirs can be looked at.
-    fn check_overlaps(&self) -> Result<(), RegistryDamage> {
-        for file in self.several.keys() {
-            let intervals = self.intervals_of(*file);
-            for pair in intervals.windows(2) {
-                let apart = pair[0].subtask != pair[1].subtask
-                    || pair[0].last.is_some_and(|last| last < pair[1].born);
-                if !apart {
-                    return Err(RegistryDamage::Overlap {
-                        file: *file,
-                        subtask: pair[0].subtask,
-                        checkpoint: pair[1].born,
-                    });
-                }
-            }
-            let mut descriptions = self
-                .tables_with(file.attempt)
-                .filter_map(|(_, _, files)| files.get(file))
-                .map(|interval| (&interval.local, interval.kind, interval.digest));
-            let first = descriptions.next();
-            if !descriptions.all(|description| Some(description) == first) {
-                return Err(RegistryDamage::DescribedTwice(*file));
-            }
-        }
-        Ok(())
-    }
-}
-
-fn check_place(
-    newest: Option<CheckpointId>,
-    last: Option<CheckpointId>,
-    subtask: SubtaskId,
-    file: FileName,
-    interval: &Interval,
-) -> Result<(), RegistryDamage> {
-    let (Some(holder), true) = (last.or(newest), last.is_none() || last < newest) else {
-        return Err(RegistryDamage::EndedByNothing { file, subtask });
-    };
-    if interval.born > holder {
-        return Err(RegistryDamage::Misplaced {
-            file,
-            subtask,
-            born: interval.born,
-            last: holder,
-        });
-    }
-    Ok(())
 }
 
 type Several = BTreeMap<FileName, u32>;
 type Makers = BTreeMap<(AttemptId, SubtaskId), u32>;
 
-fn derive_counts(open: &Table, dead: &BTreeMap<CheckpointId, Table>) -> (Several, Makers) {
+pub(super) fn derive_counts(
+    open: &Table,
+    dead: &BTreeMap<CheckpointId, Table>,
+) -> (Several, Makers) {
     let mut names = Vec::new();
     let mut makers = Makers::new();
     for (subtask, files) in dead.values().chain([open]).flatten() {

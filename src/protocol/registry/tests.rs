@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{Registry, RegistryDamage, RegistryError};
+use super::{FreedFiles, Registry, RegistryDamage, RegistryError};
 use crate::protocol::answer::{Checksum, Digest};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{AttemptId, CheckpointId, FileName, LocalName, OperatorId, SubtaskId};
@@ -55,6 +55,14 @@ fn delta(
         dropped: dropped.to_vec(),
         user_bytes: Vec::new(),
     }
+}
+
+fn complete(
+    registry: &mut Registry,
+    checkpoint: u64,
+    deltas: &[SubtaskDelta],
+) -> Result<usize, RegistryError> {
+    registry.complete(CheckpointId(checkpoint), deltas, &mut FreedFiles::new())
 }
 
 const SUBTASKS: usize = 3;
@@ -146,7 +154,7 @@ impl Model {
                     .collect();
                 let expected = self.registry.would_free(Some(&deltas), &dropping);
                 let checkpoint = CheckpointId(self.checkpoint);
-                let visited = self.registry.complete(checkpoint, &deltas).unwrap();
+                let visited = complete(&mut self.registry, self.checkpoint, &deltas).unwrap();
                 assert!(visited <= self.changes(&now));
                 self.truth.insert(checkpoint, now.clone());
                 self.start = now;
@@ -323,8 +331,7 @@ fn worked_example() {
     let (to_three, to_six) = (file(1, 123), file(1, 456));
     let mut registry = Registry::default();
     let complete = |registry: &mut Registry, id, born: &[FileName], dropped: &[FileName]| {
-        let delta = delta(0, born, &[], dropped);
-        registry.complete(CheckpointId(id), &[delta]).unwrap();
+        complete(registry, id, &[delta(0, born, &[], dropped)]).unwrap();
     };
     let counts = |registry: &Registry, files: &[FileName]| -> Vec<usize> {
         let counts = files.iter().map(|file| registry.reference_count(*file));
@@ -351,12 +358,10 @@ fn worked_example() {
 
 #[test]
 fn contradictions_are_named() {
-    let (a, b, c) = (file(1, 1), file(1, 2), file(1, 3));
+    let [a, b, c, d] = [1, 2, 3, 4].map(|number| file(1, number));
     let mut base = Registry::default();
-    base.complete(CheckpointId(1), &[delta(0, &[a, c], &[], &[])])
-        .unwrap();
-    base.complete(CheckpointId(3), &[delta(0, &[b], &[], &[a])])
-        .unwrap();
+    complete(&mut base, 1, &[delta(0, &[a, c], &[], &[])]).unwrap();
+    complete(&mut base, 3, &[delta(0, &[b], &[], &[a])]).unwrap();
     let id = |error: &RegistryError| match error {
         RegistryError::IdNotAbove { .. } => "id",
         RegistryError::Disordered { list, .. } => list,
@@ -367,13 +372,19 @@ fn contradictions_are_named() {
         RegistryError::NotRetained(_) => "not retained",
         RegistryError::Newest(_) => "newest",
     };
-    let cases: [(u64, Vec<SubtaskDelta>, &str); 11] = [
+    let cases: [(u64, Vec<SubtaskDelta>, &str); 13] = [
         (3, vec![], "id"),
         (4, vec![delta(0, &[], &[], &[a])], "not held"),
         (4, vec![delta(1, &[], &[], &[b])], "not held"),
         (4, vec![delta(0, &[b], &[], &[])], "not new"),
         (4, vec![delta(0, &[a], &[], &[])], "not new"),
         (4, vec![delta(1, &[b], &[], &[])], "not new"),
+        (
+            4,
+            vec![delta(0, &[d], &[], &[]), delta(1, &[d], &[], &[])],
+            "not new",
+        ),
+        (4, vec![delta(0, &[d], &[d], &[])], "held already"),
         (4, vec![delta(0, &[], &[b], &[])], "held already"),
         (4, vec![delta(0, &[], &[c], &[c])], "held already"),
         (4, vec![delta(0, &[], &[file(9, 9)], &[])], "not known"),
@@ -390,8 +401,9 @@ fn contradictions_are_named() {
     ];
     for (checkpoint, deltas, expected) in cases {
         let mut registry = base.clone();
-        let error = registry.complete(CheckpointId(checkpoint), &deltas);
+        let error = complete(&mut registry, checkpoint, &deltas);
         assert_eq!(id(&error.unwrap_err()), expected, "{deltas:?}");
+        assert_eq!(registry, base, "{deltas:?}");
     }
     let newest = base.drop_checkpoint(CheckpointId(3)).unwrap_err();
     assert_eq!(newest, RegistryError::Newest(CheckpointId(3)));
@@ -407,16 +419,14 @@ fn cost_follows_what_changes() {
     for existing in [10_u64, 1_000, 50_000] {
         let mut registry = Registry::default();
         let files: Vec<FileName> = (1..=existing).map(|number| file(1, number)).collect();
-        registry
-            .complete(CheckpointId(1), &[delta(0, &files, &[], &[])])
-            .unwrap();
+        complete(&mut registry, 1, &[delta(0, &files, &[], &[])]).unwrap();
         let mut cost = Vec::new();
         for id in 2..6_u64 {
             let born = [file(1, existing + id)];
             let dropped = [files[id as usize]];
             let delta = delta(0, &born, &[], &dropped);
             let deltas = [delta];
-            cost.push(registry.complete(CheckpointId(id), &deltas).unwrap());
+            cost.push(complete(&mut registry, id, &deltas).unwrap());
             let dropped = registry.drop_checkpoint(CheckpointId(id - 1)).unwrap();
             assert_eq!(dropped.freed.len(), 1);
             cost.push(dropped.visited);
@@ -432,17 +442,17 @@ fn a_file_handed_over_is_held_all_the_time() {
     let a = file(1, 1);
     let mut registry = Registry::default();
     let first = [delta(0, &[], &[], &[]), delta(1, &[a], &[], &[])];
-    registry.complete(CheckpointId(1), &first).unwrap();
+    complete(&mut registry, 1, &first).unwrap();
     let moved = [delta(0, &[], &[a], &[]), delta(1, &[], &[], &[a])];
-    registry.complete(CheckpointId(2), &moved).unwrap();
+    complete(&mut registry, 2, &moved).unwrap();
     let dropped = registry.drop_checkpoint(CheckpointId(1)).unwrap();
     assert_eq!(dropped.freed, BTreeMap::new());
     assert!(registry.holds_current(subtask(0), a));
     let back = [delta(0, &[], &[], &[a]), delta(1, &[], &[a], &[])];
-    registry.complete(CheckpointId(3), &back).unwrap();
+    complete(&mut registry, 3, &back).unwrap();
     assert_eq!(registry.intervals_of(a).len(), 2);
     let gone = [delta(0, &[], &[], &[])];
-    registry.complete(CheckpointId(4), &gone).unwrap();
+    complete(&mut registry, 4, &gone).unwrap();
     assert_eq!(registry.reference_count(a), 2);
     let two = registry.drop_checkpoint(CheckpointId(2)).unwrap();
     assert_eq!(two.freed, BTreeMap::new());
@@ -461,7 +471,7 @@ fn damage_is_named() {
         (2, delta(0, &[], &[], &[a])),
         (3, delta(0, &[], &[a], &[b])),
     ] {
-        good.complete(CheckpointId(id), &[delta]).unwrap();
+        complete(&mut good, id, &[delta]).unwrap();
     }
     good.validate().unwrap();
     let broken = |breaks: fn(&mut Registry)| {

@@ -76,7 +76,7 @@ impl File {
     }
 
     /// The file as a checkpoint names it, once it is stored.
-    pub(super) fn description(&self, local: &LocalName) -> Option<FileDescription> {
+    fn description(&self, local: &LocalName) -> Option<FileDescription> {
         match self.remote {
             Remote::Absent | Remote::Uploading(_) => None,
             Remote::Stored { name, digest, .. } => Some(FileDescription {
@@ -247,25 +247,37 @@ impl FileTable {
         })
     }
 
-    /// The files that `point` holds and, if there is a base, the base does not. It costs what came
-    /// since the base.
-    pub(super) fn added(&self, base: Option<CheckpointId>, point: CheckpointId) -> Vec<FileKey> {
-        let since = base.map_or(CheckpointId(0), CheckpointId::next);
-        if since > point {
-            return Vec::new();
-        }
-        self.files
-            .range(since..=point)
+    /// The stored files that `point` holds and, if there is a base, the base does not, by name. It
+    /// costs what came since the base.
+    pub(super) fn added(
+        &self,
+        base: Option<CheckpointId>,
+        point: CheckpointId,
+    ) -> Vec<FileDescription> {
+        let mut added: Vec<FileDescription> = self
+            .files
+            .range(since(base)..=point)
             .flat_map(|(&first, files)| {
-                files
+                let held = files
                     .iter()
-                    .filter(move |(_, file)| file.is_in(first, point))
-                    .map(move |(local, _)| FileKey {
-                        first,
-                        local: local.clone(),
-                    })
+                    .filter(move |(_, file)| file.is_in(first, point));
+                held.filter_map(|(local, file)| file.description(local))
             })
-            .collect()
+            .collect();
+        added.sort_unstable();
+        added
+    }
+
+    /// Remembers that an acknowledgement names the files of [`Self::added`].
+    pub(super) fn mark_named(&mut self, base: Option<CheckpointId>, point: CheckpointId) {
+        for (&first, files) in self.files.range_mut(since(base)..=point) {
+            for file in files.values_mut().filter(|file| file.is_in(first, point)) {
+                match &mut file.remote {
+                    Remote::Absent | Remote::Uploading(_) => {}
+                    Remote::Stored { named, .. } => *named = true,
+                }
+            }
+        }
     }
 
     /// The names of the files that the base holds and `point` does not, in order. It costs what
@@ -298,4 +310,9 @@ impl FileTable {
     pub(super) fn ended_interval(&self, key: &FileKey) -> Option<(CheckpointId, CheckpointId)> {
         Some((key.first, self.get(key)?.left?))
     }
+}
+
+/// The first snapshot whose new files a base can't hold.
+fn since(base: Option<CheckpointId>) -> CheckpointId {
+    base.map_or(CheckpointId(0), CheckpointId::next)
 }

@@ -4,7 +4,7 @@
 //! of the older: snapshots in flight are given up, what was said is not said again, and the names
 //! that a leader may not know yet are declared in an attachment, repeated until it is answered.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::files::{FileKey, Remote};
@@ -52,8 +52,11 @@ impl Subtask {
             Message::Attached(attached) => self.on_attached(&attached),
             Message::Trigger(trigger) => {
                 // Only attempts whose attachment was taken are triggered.
-                self.attached();
-                self.on_trigger(&trigger)
+                let news = self.attached();
+                match self.on_trigger(&trigger) {
+                    Outcome::Ignored(_) if news => Outcome::Accepted,
+                    outcome => outcome,
+                }
             }
             Message::Answered(answered) => self.on_answered(&answered),
             Message::Notify(notify) => self.on_notify(&notify),
@@ -106,11 +109,7 @@ impl Subtask {
         };
         let tries = self.one_more_try(tries);
         self.attaching = Some(tries);
-        let declared = self
-            .unsettled
-            .iter()
-            .map(|(&checkpoint, names)| (checkpoint, names.clone()))
-            .collect();
+        let declared = self.declared();
         self.actions.push_back(Action::Send(Message::Attach(Attach {
             epoch: self.epoch,
             subtask: self.config.subtask,
@@ -138,7 +137,7 @@ impl Subtask {
             return false;
         }
         self.timers.clear(Timer::Attach);
-        for name in self.unsettled.values().flatten() {
+        for name in self.unsettled.keys() {
             self.unnamed.remove(&name.number);
         }
         true
@@ -323,13 +322,26 @@ impl Subtask {
         }
     }
 
-    /// The names in acknowledgements up to this one are durably accounted for: they need not be
-    /// declared any more. An acknowledgement that is not answered may still be news to the leader.
+    /// The names that a new leader may not know, each under the last acknowledgement that bore it.
+    pub(super) fn declared(&self) -> Vec<(CheckpointId, Vec<FileName>)> {
+        let mut declared: BTreeMap<CheckpointId, Vec<FileName>> = BTreeMap::new();
+        for (&name, &checkpoint) in &self.unsettled {
+            declared.entry(checkpoint).or_default().push(name);
+        }
+        declared.into_iter().collect()
+    }
+
+    /// The leader says that the names in the acknowledgements that it has taken up to this one are
+    /// durably accounted for: they need not be declared any more.
+    ///
+    /// It can't mean an older acknowledgement that has not reached it. So a name goes by the last
+    /// acknowledgement that bore it: a live file is in every newer one, and with that in the one
+    /// that the leader speaks of. What is not answered may still be news to it.
     pub(super) fn settle(&mut self, settled: CheckpointId) {
         let replies = &self.replies;
-        self.unsettled.retain(|checkpoint, _| {
-            let answered = !replies.contains_key(checkpoint);
-            !guard!(DeclaredUntilSettled, *checkpoint <= settled && answered)
+        self.unsettled.retain(|_, last| {
+            let known = *last <= settled && !replies.contains_key(last);
+            !guard!(DeclaredUntilSettled, known)
         });
     }
 }

@@ -38,6 +38,7 @@ mod view;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::time::Duration;
 
 pub use action::{Action, Notice};
 pub use event::{Event, LiveFile, OpToken, Payload};
@@ -114,8 +115,8 @@ pub struct Subtask {
     bases: BTreeSet<CheckpointId>,
     /// What was said of a checkpoint and not yet answered.
     replies: BTreeMap<CheckpointId, Reply>,
-    /// The names that an acknowledgement was the first to bear, until they are settled.
-    unsettled: BTreeMap<CheckpointId, Vec<FileName>>,
+    /// The names that a new leader may not know: with the last acknowledgement that bore them.
+    unsettled: BTreeMap<FileName, CheckpointId>,
     deletes: BTreeMap<FileName, Delete>,
     timers: Timers,
     actions: VecDeque<Action>,
@@ -264,18 +265,18 @@ impl Subtask {
         self.end_life();
     }
 
-    /// The next try of something, and the wait before the one after it. Past the longest wait
-    /// tries are not told apart.
-    fn wait_after(&self, tries: u32) -> core::time::Duration {
+    /// The wait after so many tries.
+    fn wait_after(&self, tries: u32) -> Duration {
         self.config.limits.retry_delay_after(tries)
     }
 
+    /// Counts a try. Once the wait grows no more, tries are not told apart: the future is the same.
     fn one_more_try(&self, tries: u32) -> u32 {
-        let limits = &self.config.limits;
-        if tries > 0 && limits.retry_delay_after(tries) == limits.retry_delay_max {
+        let next = tries + 1;
+        if tries > 0 && self.wait_after(tries) == self.wait_after(next) {
             tries
         } else {
-            tries + 1
+            next
         }
     }
 

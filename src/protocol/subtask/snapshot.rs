@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::files::{FileKey, Remote};
 use super::{Action, LiveFile, Notice, Payload, Subtask, Timer};
 use crate::protocol::answer::{Answer, Failure, FailureKind};
-use crate::protocol::file::{FileDescription, FileKind, FileSet};
+use crate::protocol::file::{FileKind, FileSet};
 use crate::protocol::id::{CheckpointId, FileName, LocalName};
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::message::{Acknowledge, Decline, Message, Trigger};
@@ -97,16 +97,14 @@ impl Subtask {
         if base.is_some_and(|base| base >= checkpoint) || trigger.settled >= checkpoint {
             return Outcome::Ignored(Ignored::Contradictory);
         }
-        self.last_snapshot = checkpoint;
-        self.aborted = self.aborted.split_off(&checkpoint.next());
         self.settle(trigger.settled);
         if let Some(base) = base {
             self.learn_completed(base);
         }
-        let under_way = self.snapshots.len() + self.replies.len();
-        if under_way >= self.config.limits.snapshots_in_flight_max {
+        self.last_snapshot = checkpoint;
+        self.aborted = self.aborted.split_off(&checkpoint.next());
+        if let Some(cause) = self.is_full() {
             sometimes!(TooManySnapshots);
-            let cause = "as many snapshots are under way as may be";
             let failure = Failure::new(FailureKind::Exhausted, cause);
             // Said once: a list of what is to be repeated would have no bound.
             let decline = Message::Decline(self.decline_of(checkpoint, failure));
@@ -117,6 +115,18 @@ impl Subtask {
         let phase = Phase::Triggered;
         self.snapshots.insert(checkpoint, Snapshot { base, phase });
         Outcome::Accepted
+    }
+
+    /// Whether no further snapshot can be taken in, and why.
+    fn is_full(&self) -> Option<&'static str> {
+        let limits = &self.config.limits;
+        if self.snapshots.len() + self.replies.len() >= limits.snapshots_in_flight_max {
+            Some("as many snapshots are under way as may be")
+        } else if self.unsettled.len() >= limits.acknowledged_files_max {
+            Some("as many names are not settled as may be")
+        } else {
+            None
+        }
     }
 
     /// Asks for the next cut, when none is under way.
@@ -474,13 +484,16 @@ impl Subtask {
             AcknowledgedOutOfOrder,
             self.snapshots.range(..checkpoint).next().is_some()
         );
-        let base = self.known_base(base);
-        let keys = self.files.added(base, checkpoint);
-        let files = self.file_set(base, checkpoint, &keys);
-        let first_named = self.mark_named(&keys);
-        if !first_named.is_empty() {
-            self.unsettled.insert(checkpoint, first_named);
-        }
+        let files = self.file_set(self.known_base(base), checkpoint);
+        let base = match &files {
+            FileSet::Delta { base, .. } => Some(*base),
+            FileSet::Full(_) => None,
+        };
+        self.files.mark_named(base, checkpoint);
+        let own = files.named().iter().filter(|file| self.is_own(file.name));
+        let own = own.map(|file| (file.name, checkpoint));
+        let own: Vec<(FileName, CheckpointId)> = own.collect();
+        self.unsettled.extend(own);
         self.bases.insert(checkpoint);
         let acknowledge = Acknowledge {
             epoch: self.epoch,
@@ -505,47 +518,20 @@ impl Subtask {
         known.then_some(base)
     }
 
-    fn file_set(
-        &self,
-        base: Option<CheckpointId>,
-        checkpoint: CheckpointId,
-        keys: &[FileKey],
-    ) -> FileSet {
-        let mut files: Vec<FileDescription> = keys
-            .iter()
-            .filter_map(|key| self.files.get(key)?.description(&key.local))
-            .collect();
-        files.sort_unstable();
-        match base {
-            None => FileSet::Full(files),
-            Some(base) => FileSet::Delta {
-                base,
-                added: files,
-                removed: self.files.removed(base, checkpoint),
-            },
+    fn file_set(&self, base: Option<CheckpointId>, checkpoint: CheckpointId) -> FileSet {
+        let Some(base) = base else {
+            return FileSet::Full(self.files.added(None, checkpoint));
+        };
+        let added = self.files.added(Some(base), checkpoint);
+        let removed = self.files.removed(base, checkpoint);
+        if added.len() + removed.len() > self.config.limits.acknowledged_files_max {
+            return FileSet::Full(self.files.added(None, checkpoint));
         }
-    }
-
-    /// An acknowledgement names these files: from now on none of them is deleted here. Answers
-    /// with those that none has named before.
-    fn mark_named(&mut self, keys: &[FileKey]) -> Vec<FileName> {
-        let mut first_named = Vec::new();
-        for key in keys {
-            let Some(file) = self.files.get_mut(key) else {
-                continue;
-            };
-            match &mut file.remote {
-                Remote::Absent | Remote::Uploading(_) => {}
-                Remote::Stored { name, named, .. } => {
-                    if !*named {
-                        *named = true;
-                        first_named.push(*name);
-                    }
-                }
-            }
+        FileSet::Delta {
+            base,
+            added,
+            removed,
         }
-        first_named.sort_unstable();
-        first_named
     }
 
     /// A snapshot can't be had: says so, and gives it up.
@@ -577,8 +563,8 @@ impl Subtask {
             self.actions
                 .push_back(Action::ReleaseSnapshot { checkpoint });
         }
-        self.forget_point(checkpoint);
         self.release_snapshot(checkpoint);
+        self.forget_point(checkpoint);
         self.forget_bases();
         true
     }

@@ -14,7 +14,7 @@
 use alloc::vec::Vec;
 
 use super::files::{FileKey, Remote};
-use super::{Action, Life, OpToken, Payload, Subtask, Timer};
+use super::{Action, OpToken, Payload, Subtask, Timer};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::FileKind;
 use crate::protocol::id::{CheckpointId, FileName};
@@ -173,13 +173,13 @@ impl Subtask {
     fn on_upload_in_doubt(&mut self, name: FileName, mut upload: Upload) {
         upload.unknown += 1;
         if guard!(
-            NameInDoubtIsLeft,
-            upload.unknown >= self.config.limits.upload_tries_max
+            NameInDoubtIsRepeatedOnlySoOften,
+            upload.unknown < self.config.limits.upload_tries_max
         ) {
+            self.rest(name, upload);
+        } else {
             sometimes!(UploadInDoubtRenamed);
             self.rename(name, upload);
-        } else {
-            self.rest(name, upload);
         }
     }
 
@@ -267,11 +267,7 @@ impl Subtask {
         self.queue.remove(key);
         match file.remote {
             Remote::Absent => self.release(key),
-            Remote::Stored { name, named, .. } => {
-                if !named {
-                    self.delete_own(name, named);
-                }
-            }
+            Remote::Stored { name, named, .. } => self.delete_own(name, named),
             Remote::Uploading(name) => {
                 let Some(upload) = self.uploads.get(&name).cloned() else {
                     panic!("{name} of {key:?} is not under way");
@@ -286,6 +282,5 @@ impl Subtask {
                 }
             }
         }
-        debug_assert!(self.life != Life::Closed);
     }
 }

@@ -262,11 +262,7 @@ impl Subtask {
             bases: self.bases.clone(),
             unanswered: self.said(true),
             declined: self.said(false),
-            unsettled: self
-                .unsettled
-                .iter()
-                .map(|(&checkpoint, names)| (checkpoint, names.clone()))
-                .collect(),
+            unsettled: self.declared(),
             floor: self.floor(),
             next_number: self.next_number,
         }

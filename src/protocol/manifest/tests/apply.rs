@@ -251,13 +251,22 @@ fn base() -> History {
 }
 
 fn refused(changes: Vec<Change>) -> ApplyError {
+    refused_after(Vec::new(), changes)
+}
+
+fn refused_after(first: Vec<Change>, changes: Vec<Change>) -> ApplyError {
     let mut history = base();
+    history.commit(first, false);
     let record = Record {
         version: history.manifest.version().next(),
         epoch: history.manifest.epoch(),
         changes,
     };
-    history.manifest.apply(&record).unwrap_err()
+    let before = history.manifest.clone();
+    let error = history.manifest.apply(&record).unwrap_err();
+    assert_eq!(history.manifest, before, "{error}");
+    assert_eq!(before.check(&record), Err(error.clone()));
+    error
 }
 
 #[test]
@@ -337,6 +346,10 @@ fn completions_continue_the_line_with_reserved_ids() {
         complete(4, Some(3), 4, &[]),
     ];
     assert_eq!(refused(restored), parent(2, Some(3)));
+    let late = vec![subsume(2), complete(4, Some(3), 4, &[])];
+    assert_eq!(refused(late), ApplyError::LateCompletion(CheckpointId(4)));
+    let second = vec![complete(4, Some(3), 4, &[]), complete(5, Some(4), 5, &[])];
+    assert_eq!(refused(second), ApplyError::LateCompletion(CheckpointId(5)));
     let unreserved = refused(vec![complete(10, Some(3), 4, &[])]);
     assert_eq!(
         unreserved,
@@ -365,8 +378,18 @@ fn condemned_files_never_come_back() {
         file: file(number),
     };
     assert_eq!(refused(vec![complete(4, Some(3), 9, &[])]), reborn(9));
-    let released = vec![subsume(2), complete(4, Some(3), 2, &[])];
-    assert_eq!(refused(released), reborn(2));
+    let condemned = vec![subsume(2), condemn(&[2])];
+    let again = vec![complete(4, Some(3), 2, &[])];
+    assert_eq!(refused_after(condemned, again), reborn(2));
+    let at_once = vec![condemn(&[2]), complete(4, Some(3), 2, &[])];
+    assert_eq!(refused_after(vec![subsume(2)], at_once), reborn(2));
+    let dropped_too_early = vec![condemn(&[2]), subsume(2)];
+    assert_eq!(
+        refused(dropped_too_early),
+        ApplyError::CondemnsHeld(file(2))
+    );
+    let just_born = vec![complete(4, Some(3), 4, &[]), condemn(&[4])];
+    assert_eq!(refused(just_born), ApplyError::CondemnsHeld(file(4)));
     for held in [1, 2, 3] {
         assert_eq!(
             refused(vec![condemn(&[held])]),
@@ -416,6 +439,32 @@ fn attempts_are_named_once_and_in_order() {
         refused(vec![reserve(10, 9)]),
         ApplyError::AttemptsFall { from, to }
     );
+}
+
+/// An acknowledgement under way may name a file that is released meanwhile.
+#[test]
+fn a_released_file_is_held_again() {
+    for is_new in [true, false] {
+        let mut history = base();
+        history.commit(vec![subsume(2)], false);
+        assert!(history.manifest.released().contains_key(&file(2)));
+        let mut again = completion(4, Some(3), 2, &[]);
+        if !is_new {
+            again.subtasks[0].returned = core::mem::take(&mut again.subtasks[0].born);
+        }
+        history.commit(vec![Change::Complete(again)], false);
+        assert!(history.manifest.released().is_empty());
+        assert_eq!(history.manifest.validate(), Ok(()));
+        let gone = vec![subsume(2), condemn(&[2]), forget(&[2])];
+        let mut again = completion(4, Some(3), 2, &[]);
+        again.subtasks[0].returned = core::mem::take(&mut again.subtasks[0].born);
+        let unknown = refused_after(gone, vec![Change::Complete(again)]);
+        let known = matches!(
+            unknown,
+            ApplyError::Registry(RegistryError::NotKnown { .. })
+        );
+        assert!(known, "{unknown}");
+    }
 }
 
 /// All attempts of a job run on one line.

@@ -90,6 +90,7 @@ impl History {
         });
         self.objects
             .insert(ObjectName::Manifest(name), record.encode());
+        self.manifest.check(&record).unwrap();
         self.manifest.apply(&record).unwrap();
         let successor = self.current.successor(name, snapshot);
         for name in successor.obsolete {

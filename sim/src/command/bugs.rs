@@ -1,0 +1,156 @@
+//! Planted faults: each guard held open in turn must be found by the profiles that plain `run`
+//! draws. Whoever sees nothing here sees nothing anywhere.
+
+use std::time::Instant;
+
+use serde_json::json;
+use stillpoint::protocol::marks::{self, Guard};
+use stillpoint_sim::choice::Choices;
+use stillpoint_sim::invariants::Class;
+use stillpoint_sim::profile::Length;
+use stillpoint_sim::run::{run, run_seed};
+use stillpoint_sim::shrink;
+
+use super::Bugs;
+
+/// What became of one planted fault.
+struct Found {
+    guard: Guard,
+    /// Seeds until the fault was found, for each range; `None` if a range was used up.
+    seeds: Vec<Option<u64>>,
+    millis: u128,
+    promise: &'static str,
+    story_steps: Option<usize>,
+}
+
+impl Found {
+    fn is_found(&self) -> bool {
+        self.seeds.iter().all(Option::is_some)
+    }
+
+    /// The middle one, ranges without a find last.
+    fn median(&self) -> Option<u64> {
+        let mut sorted = self.seeds.clone();
+        sorted.sort_by_key(|seeds| seeds.unwrap_or(u64::MAX));
+        sorted.get(sorted.len() / 2).copied().flatten()
+    }
+
+    fn worst(&self) -> Option<u64> {
+        self.seeds
+            .iter()
+            .copied()
+            .collect::<Option<Vec<_>>>()?
+            .into_iter()
+            .max()
+    }
+}
+
+pub(super) fn bugs(bugs: &Bugs, json: bool) -> Option<Class> {
+    super::seeds::silence_panics();
+    let wanted: Vec<Guard> = match bugs.guard {
+        Some(guard) => vec![guard],
+        None => Guard::ALL.to_vec(),
+    };
+    let next = std::sync::Mutex::new(wanted.into_iter());
+    let all = std::sync::Mutex::new(Vec::new());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let guard = next.lock().ok().and_then(|mut next| next.next());
+                    let Some(guard) = guard else {
+                        break;
+                    };
+                    let found = find(guard, bugs);
+                    if let Ok(mut all) = all.lock() {
+                        all.push(found);
+                    }
+                }
+            });
+        }
+    });
+    let mut all: Vec<Found> = all.into_inner().unwrap_or_default();
+    all.sort_by_key(|found| found.guard);
+    report(&all, json);
+    let missed = all.iter().any(|found| !found.is_found());
+    missed.then_some(Class::Safety)
+}
+
+fn find(guard: Guard, bugs: &Bugs) -> Found {
+    marks::hold_open(Some(guard));
+    let started = Instant::now();
+    let mut seeds = Vec::new();
+    let mut promise = "";
+    let mut first = None;
+    for range in 0..bugs.ranges {
+        let start = 1_000_000 + range * bugs.seeds_max;
+        let found = (start..start + bugs.seeds_max).find_map(|seed| {
+            let violation = run_seed(seed, Length::Short).violation?;
+            Some((seed, violation))
+        });
+        if let Some((seed, violation)) = &found {
+            first.get_or_insert(*seed);
+            if promise.is_empty() {
+                promise = violation.promise;
+            }
+        }
+        seeds.push(found.map(|(seed, _)| seed - start + 1));
+        if seeds.last().is_some_and(Option::is_none) {
+            // One range that sees nothing is the answer.
+            break;
+        }
+    }
+    let millis = started.elapsed().as_millis();
+    let story_steps = first.filter(|_| bugs.stories).map(|seed| {
+        let ended = run(Choices::seeded(seed), Length::Short, None, false);
+        shrink::shrink(&ended, shrink::TRIES).choices.len()
+    });
+    marks::hold_open(None);
+    Found {
+        guard,
+        millis: millis / u128::from(u32::try_from(seeds.len().max(1)).unwrap_or(1)),
+        seeds,
+        promise,
+        story_steps,
+    }
+}
+
+fn report(all: &[Found], json: bool) {
+    if json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|found| {
+                json!({
+                    "name": found.guard.name(),
+                    "found": found.is_found(),
+                    "median_seeds": found.median(),
+                    "worst_seeds": found.worst(),
+                    "cpu_s": format!("{}.{:03}", found.millis / 1000, found.millis % 1000),
+                    "story_steps": found.story_steps,
+                    "promise": found.promise,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::Value::Array(rows));
+        return;
+    }
+    let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
+    println!(
+        "{:<36} {:>7} {:>7} {:>8} {:>6}  promise",
+        "guard held open", "median", "worst", "ms", "steps"
+    );
+    for found in all {
+        println!(
+            "{:<36} {:>7} {:>7} {:>8} {:>6}  {}",
+            found.guard.name(),
+            number(found.median()),
+            number(found.worst()),
+            found.millis,
+            number(found.story_steps.map(|steps| steps as u64)),
+            found.promise
+        );
+    }
+    let missed = all.iter().filter(|found| !found.is_found()).count();
+    println!("{} planted, {missed} missed", all.len());
+}

@@ -1,0 +1,95 @@
+//! Which rare situations a range of seeds reaches, and where each is reached first.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde_json::json;
+use stillpoint::protocol::marks::{self, Guard, Mark};
+use stillpoint_sim::invariants::Class;
+use stillpoint_sim::profile::Length;
+use stillpoint_sim::run::run_seed;
+
+use super::Range;
+
+/// What was seen of one mark.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    first: Option<u64>,
+    seeds: u64,
+}
+
+pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
+    super::seeds::silence_panics();
+    let next = AtomicU64::new(range.seeds.start);
+    let seen = Mutex::new(vec![Seen::default(); Mark::ALL.len()]);
+    let guards = Mutex::new(vec![(0_u64, 0_u64); Guard::ALL.len()]);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut own = vec![Seen::default(); Mark::ALL.len()];
+                let mut own_guards = vec![(0_u64, 0_u64); Guard::ALL.len()];
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= range.seeds.end {
+                        break;
+                    }
+                    marks::reset();
+                    let _ended = run_seed(seed, Length::from(range.length));
+                    for (seen, mark) in own.iter_mut().zip(Mark::ALL) {
+                        if marks::reached(*mark) > 0 {
+                            seen.first = Some(seen.first.map_or(seed, |first| first.min(seed)));
+                            seen.seeds += 1;
+                        }
+                    }
+                    for (sum, guard) in own_guards.iter_mut().zip(Guard::ALL) {
+                        let (held, not) = marks::counts(*guard);
+                        sum.0 += held;
+                        sum.1 += not;
+                    }
+                }
+                if let Ok(mut seen) = seen.lock() {
+                    for (all, own) in seen.iter_mut().zip(own) {
+                        all.first = match (all.first, own.first) {
+                            (Some(a), Some(b)) => Some(a.min(b)),
+                            (a, b) => a.or(b),
+                        };
+                        all.seeds += own.seeds;
+                    }
+                }
+                if let Ok(mut guards) = guards.lock() {
+                    for (all, own) in guards.iter_mut().zip(own_guards) {
+                        all.0 += own.0;
+                        all.1 += own.1;
+                    }
+                }
+            });
+        }
+    });
+    let seen = seen.into_inner().unwrap_or_default();
+    let guards = guards.into_inner().unwrap_or_default();
+    if json {
+        let rows: Vec<_> = Mark::ALL
+            .iter()
+            .zip(&seen)
+            .map(|(mark, seen)| json!({"name": mark.name(), "first_hit_seed": seen.first, "seeds": seen.seeds}))
+            .collect();
+        println!("{}", serde_json::Value::Array(rows));
+    } else {
+        for (mark, seen) in Mark::ALL.iter().zip(&seen) {
+            let first = seen
+                .first
+                .map_or("never".to_owned(), |first| first.to_string());
+            println!(
+                "{:<44} first {first:>8}  in {} seeds",
+                mark.name(),
+                seen.seeds
+            );
+        }
+        for (guard, (held, not)) in Guard::ALL.iter().zip(&guards) {
+            println!("{:<44} held {held:>10}  not {not}", guard.name());
+        }
+    }
+    let missed = seen.iter().any(|seen| seen.first.is_none());
+    missed.then_some(Class::Safety)
+}

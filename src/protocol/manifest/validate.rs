@@ -1,0 +1,129 @@
+//! What always holds of a manifest.
+
+use alloc::collections::BTreeSet;
+
+use super::{Manifest, Operator};
+use crate::protocol::id::{Epoch, OperatorId, Version};
+use crate::protocol::registry::RegistryDamage;
+
+/// A broken invariant of the manifest; in a decoded one, damage.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestDamage {
+    /// Of the registry.
+    #[error(transparent)]
+    Registry(#[from] RegistryDamage),
+    /// Of the rest.
+    #[error("{0}")]
+    Facts(&'static str),
+}
+
+impl Manifest {
+    /// Checks every invariant. For loaders and tests: the cost is all that exists.
+    ///
+    /// # Errors
+    /// The first invariant found broken.
+    pub fn validate(&self) -> Result<(), ManifestDamage> {
+        let facts = &self.facts;
+        let damage = |what| Err(ManifestDamage::Facts(what));
+        facts.registry.validate()?;
+        if !facts
+            .checkpoints
+            .keys()
+            .copied()
+            .eq(facts.registry.retained())
+        {
+            return damage("the registry retains other checkpoints");
+        }
+        if self
+            .newest()
+            .is_some_and(|newest| newest >= facts.numbers.next_checkpoint)
+        {
+            return damage("a checkpoint id was never reserved");
+        }
+        for (id, checkpoint) in &facts.checkpoints {
+            if let Some(parent) = checkpoint.parent
+                && (parent >= *id || !self.is_retained(parent))
+            {
+                return damage("a parent is not retained or not older");
+            }
+        }
+        if !facts.numbers.head.is_none_or(|head| self.is_retained(head)) {
+            return damage("the head is not retained");
+        }
+        if !facts
+            .pins
+            .iter()
+            .all(|(pinned, _)| self.is_retained(*pinned))
+        {
+            return damage("a pinned checkpoint is not retained");
+        }
+        let numbered = (0..).map(OperatorId);
+        if !facts
+            .operators
+            .keys()
+            .copied()
+            .eq(numbered.take(facts.operators.len()))
+        {
+            return damage("operators are not numbered one by one");
+        }
+        let mut names = BTreeSet::new();
+        for (id, operator) in &facts.operators {
+            let fault = operator_fault(operator);
+            if operator.id != *id || fault.is_some() || !names.insert(&operator.name) {
+                return damage("an operator's description is wrong");
+            }
+        }
+        if facts.numbers.epoch == Epoch(0) && facts.numbers.version != Version(0) {
+            return damage("changed before the first claim");
+        }
+        self.validate_attempts().or_else(damage)?;
+        self.validate_files().or_else(damage)
+    }
+
+    fn validate_attempts(&self) -> Result<(), &'static str> {
+        let attempts = &self.facts.attempts;
+        if attempts.len() != self.subtasks.len() {
+            return Err("an attempt is named for two subtasks");
+        }
+        for (subtask, attempt) in attempts {
+            if self.subtasks.get(attempt) != Some(subtask) {
+                return Err("an attempt is named for two subtasks");
+            }
+            if *attempt >= self.facts.numbers.next_attempt {
+                return Err("an attempt number was never reserved");
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_files(&self) -> Result<(), &'static str> {
+        let facts = &self.facts;
+        for file in facts.released.keys() {
+            if facts.registry.holds(*file) || facts.tombstones.contains(file) {
+                return Err("a released file is held or condemned");
+            }
+        }
+        for file in &facts.tombstones {
+            if facts.registry.holds(*file) {
+                return Err("a condemned file is held");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with an operator's description by itself.
+pub(super) fn operator_fault(operator: &Operator) -> Option<&'static str> {
+    if operator.name.is_empty() {
+        Some("its name is empty")
+    } else if operator.parallelism == 0 {
+        Some("its parallelism is 0")
+    } else if operator.key_groups == 0 {
+        Some("its number of key groups is 0")
+    } else if !operator.families.is_sorted_by(|a, b| a < b) {
+        Some("its families are out of order or doubled")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,89 @@
+//! How far the cleaner has come, for whoever waits for it.
+
+use tokio::sync::watch;
+
+use super::{Attachment, Core, Effect, Input};
+use crate::protocol::answer::Answer;
+use crate::protocol::coordinator;
+use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
+use crate::protocol::time::Timestamp;
+
+/// How far the cleaner has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in crate::runtime) struct Cleaning {
+    /// The last sweep that has begun.
+    pub(in crate::runtime) begun: u64,
+    /// The last sweep that has ended.
+    pub(in crate::runtime) ended: u64,
+    /// Whether nothing is left to delete, as far as is known.
+    pub(in crate::runtime) idle: bool,
+}
+
+impl Core {
+    pub(in crate::runtime) fn cleaning(&self) -> watch::Receiver<Cleaning> {
+        let receiver = self.cleaning.subscribe();
+        self.tell_cleaning();
+        receiver
+    }
+
+    /// Looks whether the cleaner is idle; only while somebody waits for it.
+    pub(super) fn tell_cleaning(&self) {
+        if self.cleaning.receiver_count() == 0 {
+            return;
+        }
+        let owns_nothing = self
+            .subtask
+            .as_ref()
+            .is_none_or(|subtask| subtask.pending_reason().is_none());
+        let cleaning = Cleaning {
+            begun: self.sweeps_begun,
+            ended: self.sweep_ended,
+            idle: owns_nothing && self.coordinator.view().cleaner_idle,
+        };
+        self.cleaning
+            .send_if_modified(|told| std::mem::replace(told, cleaning) != cleaning);
+    }
+
+    /// The attempts of earlier holders are over: whoever claims a participant has fenced them.
+    pub(in crate::runtime) fn end_earlier_attempts(
+        &mut self,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) {
+        let own = match self.attachment {
+            Attachment::Running(attempt) => Some(attempt),
+            Attachment::None | Attachment::Deploying(..) => None,
+        };
+        let attempts = self.coordinator.view().attempts.keys().copied();
+        let earlier: Vec<_> = attempts.filter(|attempt| Some(*attempt) != own).collect();
+        for attempt in earlier {
+            let event = coordinator::Event::AttemptEnded {
+                attempt,
+                failure: None,
+            };
+            self.run(now, Input::Coordinator(event), effects);
+        }
+    }
+}
+
+/// A sweep lists all files from the beginning, then all manifest objects to the end.
+pub(super) fn begins_sweep(call: &StoreCall) -> bool {
+    matches!(
+        call,
+        StoreCall::List {
+            listing: Listing::Shared,
+            after: None,
+            ..
+        }
+    )
+}
+
+pub(super) fn ends_sweep(event: &coordinator::Event) -> bool {
+    matches!(
+        event,
+        coordinator::Event::IoCompleted {
+            token: StoreToken::List(Listing::Manifest),
+            answer: Answer::Done(StorePayload::Page { next: None, .. }),
+        }
+    )
+}
