@@ -18,7 +18,7 @@ use stillpoint::protocol::answer::{Answer, Digest, Failure, FailureKind, Tag};
 use stillpoint::storage::{
     BlobStore, Body, Call, Key, OpenStore, Opening, Page, Progress, Reader, Tagged,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 /// Which uploads wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +55,10 @@ struct State {
     waiting: Vec<Waiting>,
     /// The names and lengths of what was stored, in order.
     stored: Vec<(String, u64)>,
+    /// How many deletes are still to be refused.
+    deletes_refused: usize,
+    /// How many reads there may be at once.
+    reads: Option<Arc<Semaphore>>,
 }
 
 /// The store, and the test's hand on it. Clones share both.
@@ -71,6 +75,8 @@ impl Held {
             hold: Hold::Nothing,
             waiting: Vec::new(),
             stored: Vec::new(),
+            deletes_refused: 0,
+            reads: None,
         };
         Self {
             opens: Arc::new(opens),
@@ -127,6 +133,16 @@ impl Held {
     pub fn let_all_go(&self) {
         self.hold(Hold::Nothing);
         self.let_go(|_| true);
+    }
+
+    /// So many deletes fail from now on; answers how many were still to fail.
+    pub fn refuse_deletes(&self, count: usize) -> usize {
+        std::mem::replace(&mut self.state.lock().unwrap().deletes_refused, count)
+    }
+
+    /// Lets only so many files be read at once: a pool of connections.
+    pub fn reads_at_once(&self, count: usize) {
+        self.state.lock().unwrap().reads = Some(Arc::new(Semaphore::new(count)));
     }
 
     /// State files and packs that were stored so far, each with its length.
@@ -189,6 +205,16 @@ impl Opened {
     }
 }
 
+impl Opened {
+    async fn connection(&self) -> Option<OwnedSemaphorePermit> {
+        let reads = self.control.state.lock().unwrap().reads.clone();
+        match reads {
+            Some(reads) => Some(reads.acquire_owned().await.unwrap()),
+            None => None,
+        }
+    }
+}
+
 impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
@@ -216,7 +242,10 @@ impl BlobStore for Opened {
     }
 
     fn get<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Vec<u8>> {
-        self.inner.get(key, size_bytes_max)
+        Box::pin(async move {
+            let _connection = self.connection().await;
+            self.inner.get(key, size_bytes_max).await
+        })
     }
 
     fn stream<'a>(&'a self, key: &'a Key, range: Option<Range<u64>>) -> Call<'a, Reader> {
@@ -230,7 +259,10 @@ impl BlobStore for Opened {
         expected: Digest,
         progress: &'a Progress,
     ) -> Call<'a, ()> {
-        self.inner.fetch(key, target, expected, progress)
+        Box::pin(async move {
+            let _connection = self.connection().await;
+            self.inner.fetch(key, target, expected, progress).await
+        })
     }
 
     fn load<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Tagged> {
@@ -251,6 +283,18 @@ impl BlobStore for Opened {
     }
 
     fn delete<'a>(&'a self, key: &'a Key) -> Call<'a, ()> {
-        self.inner.delete(key)
+        Box::pin(async move {
+            let refused = {
+                let mut state = self.control.state.lock().unwrap();
+                let refused = state.deletes_refused > 0;
+                state.deletes_refused = state.deletes_refused.saturating_sub(1);
+                refused
+            };
+            if refused {
+                let cause = format!("{key}: as the test says");
+                return Answer::Failed(Failure::new(FailureKind::Unavailable, cause));
+            }
+            self.inner.delete(key).await
+        })
     }
 }
