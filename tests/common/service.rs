@@ -165,7 +165,10 @@ pub async fn retained(repository: &Repository) -> Vec<CheckpointId> {
 
 /// Once the cleaner is idle, the store holds the files of what is retained, and nothing else.
 pub async fn assert_no_garbage(repository: &Repository, root: &Path, participant: &Participant) {
-    in_time(participant.cleaned()).await.unwrap();
+    match tokio::time::timeout(DEADLINE, participant.cleaned()).await {
+        Ok(cleaned) => cleaned.unwrap(),
+        Err(_) => panic!("not clean: {:?}", participant.pending_reason()),
+    }
     let inspection = in_time(repository.inspect(NAME)).await.unwrap();
     let mut held = BTreeSet::new();
     for info in inspection.checkpoints() {

@@ -1,6 +1,5 @@
 //! The local directory: kept, left by the dead, damaged, read-only.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,18 +39,14 @@ async fn b14_restore_twice_from_local() {
         database::assert_same(&service.content(), &truth, "restored from local files");
         assert_eq!(service.report.kept_files, state_files);
         assert_eq!(service.report.fetched_files, 1, "the pack");
-        service.fill("default", 1_500, again);
-        database::compact(&service.db);
+        service.fill("counts", 20, again);
+        service.flush();
     }
     // One file is gone, one was written to: they are fetched, and only they.
-    let kept: BTreeSet<_> = database::files_below(&state)
-        .into_iter()
-        .filter(|name| name.ends_with(".sst"))
-        .collect();
     let service = Service::start(&repository, &state).await;
     let tables: Vec<_> = database::tables(&service.db).into_iter().collect();
     drop(service);
-    assert!(tables.len() >= 3, "{tables:?} of {kept:?}");
+    assert!(tables.len() >= 3, "{tables:?}");
     fs::remove_file(state.join(&tables[0])).unwrap();
     let mut damaged = fs::File::options()
         .append(true)
