@@ -167,7 +167,15 @@ pub async fn retained(repository: &Repository) -> Vec<CheckpointId> {
 pub async fn assert_no_garbage(repository: &Repository, root: &Path, participant: &Participant) {
     match tokio::time::timeout(DEADLINE, participant.cleaned()).await {
         Ok(cleaned) => cleaned.unwrap(),
-        Err(_) => panic!("not clean: {:?}", participant.pending_reason()),
+        Err(_) => {
+            let waits = participant.pending_reason();
+            let inspection = in_time(repository.inspect(NAME)).await.unwrap();
+            let (released, tombstones) = (
+                inspection.manifest().released(),
+                inspection.manifest().tombstones(),
+            );
+            panic!("not clean: {waits:?}, released {released:?}, tombstones {tombstones:?}");
+        }
     }
     let inspection = in_time(repository.inspect(NAME)).await.unwrap();
     let mut held = BTreeSet::new();
