@@ -1,8 +1,8 @@
 //! The one error of the library's runtime: what a caller can branch on, and what it is about.
 //!
-//! Trouble comes up from the store, the state backend and the protocol as data
-//! ([`Failure`], [`AbortReason`], [`CoordinatorError`] ...). Here it becomes an [`Error`] that
-//! names the participant, the checkpoint, the file and the phase, and keeps the first cause.
+//! Trouble comes up from the store, the state backend and the protocol as data ([`Failure`] and the
+//! reasons of the protocol). Here it becomes an [`Error`] that names the participant, the
+//! checkpoint, the file and the phase, and keeps the first cause.
 //!
 //! Invariant: absent ([`ErrorKind::NotFound`]), unreadable ([`ErrorKind::Denied`],
 //! [`ErrorKind::Unavailable`], [`ErrorKind::Corrupt`]) and empty (no error at all) are three

@@ -53,6 +53,11 @@ fn open<T: stillpoint::rocksdb::ThreadMode>(path: &Path) -> DBWithThreadMode<T> 
     DBWithThreadMode::open_cf_descriptors(&small(), path, families()).unwrap()
 }
 
+/// The type that the binding takes for granted, whose C pointer it gives.
+fn open_default(path: &Path) -> DB {
+    DB::open_cf_descriptors(&small(), path, families()).unwrap()
+}
+
 fn write_options(wal: bool) -> WriteOptions {
     let mut options = WriteOptions::default();
     options.disable_wal(!wal);
@@ -108,7 +113,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Pairs {
         .collect()
 }
 
-fn deletions_allowed(db: &Single) -> bool {
+fn deletions_allowed(db: &DB) -> bool {
     db.property_int_value("rocksdb.is-file-deletions-enabled")
         .unwrap()
         .unwrap()
@@ -288,7 +293,7 @@ fn a_cut_under_writers_is_the_truth_in_the_other_thread_mode() {
 #[test]
 fn a_writer_that_was_not_held_is_found_out() {
     let home = tempfile::tempdir().unwrap();
-    let db = Arc::new(open::<SingleThreaded>(home.path()));
+    let db = Arc::new(open_default(home.path()));
     let state = RocksDb::new(Arc::clone(&db));
     state.attach().unwrap();
     let stop = AtomicBool::new(false);
@@ -391,7 +396,7 @@ fn tables_and_blobs_are_state_files_and_no_log_is_carried() {
 #[test]
 fn a_file_stays_readable_until_it_is_let_go() {
     let home = tempfile::tempdir().unwrap();
-    let db = Arc::new(open::<SingleThreaded>(home.path()));
+    let db = Arc::new(open_default(home.path()));
     let state = RocksDb::new(Arc::clone(&db));
     state.attach().unwrap();
     for number in 0..2_000_u32 {
@@ -493,7 +498,7 @@ fn snapshots_on_another_file_system_are_copies() {
 #[test]
 fn deletions_are_held_until_the_cut_is_dropped_and_no_longer() {
     let home = tempfile::tempdir().unwrap();
-    let db = Arc::new(open::<SingleThreaded>(home.path()));
+    let db = Arc::new(open_default(home.path()));
     let state = RocksDb::new(Arc::clone(&db));
     state.attach().unwrap();
     assert!(deletions_allowed(&db));
@@ -623,7 +628,7 @@ fn a_database_opened_for_reading_only_is_refused() {
     drop(open::<SingleThreaded>(home.path()));
     let db = Single::open_for_read_only(&small(), home.path(), false).unwrap();
     let failure = RocksDb::new(Arc::new(db)).attach().unwrap_err();
-    assert!(failure.cause.contains("read-only"), "{failure}");
+    assert!(failure.cause.contains("read only"), "{failure}");
     assert_eq!(failure.kind, FailureKind::Unsupported);
 }
 
@@ -717,7 +722,7 @@ fn options_that_lead_out_of_the_directory_are_refused_by_name() {
 fn a_database_that_had_a_background_error_is_not_snapshotted() {
     let home = tempfile::tempdir().unwrap();
     let (here, gone) = (home.path().join("db"), home.path().join("gone"));
-    let db = Arc::new(open::<SingleThreaded>(&here));
+    let db = Arc::new(open_default(&here));
     let state = RocksDb::new(Arc::clone(&db));
     state.attach().unwrap();
     db.put_opt("a", "1", &write_options(false)).unwrap();

@@ -120,7 +120,8 @@ impl Driver {
                 // Nobody has to listen.
                 Effect::Report(event) => drop(self.events.send(event)),
                 Effect::Release(held) => {
-                    self.around.runtime.spawn_blocking(move || drop(held));
+                    let mut tasks = self.tasks.lock();
+                    tasks.spawn_blocking_on(move || drop(held), &self.around.runtime);
                 }
                 Effect::Store(_)
                 | Effect::Secure(..)
@@ -357,6 +358,9 @@ impl Driver {
             let mut tasks = std::mem::take(&mut *self.tasks.lock());
             tasks.abort_all();
             while tasks.join_next().await.is_some() {}
+            // Whoever closes the state next finds nobody else at it.
+            let held = self.core.lock().let_go();
+            let _ = tokio::task::spawn_blocking(move || drop(held)).await;
         };
         let deadline = self.around.config.close_deadline;
         let in_time = tokio::time::timeout(deadline, closing).await.is_ok();
@@ -400,4 +404,52 @@ fn internal(panic: &(dyn Any + Send)) -> Error {
         .unwrap_or("a machine panicked without a message");
     tracing::error!(message, "a machine's invariant is broken");
     Error::new(ErrorKind::Internal, message)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use super::*;
+    use crate::runtime::Repository;
+    use crate::state::MemoryState;
+    use crate::storage::Memory;
+
+    /// DESIGN, section 8, rule 6: a broken invariant ends the participant, never the process.
+    #[tokio::test]
+    async fn a_panic_of_a_machine_is_the_participants_final_error() {
+        let repository = Repository::open(Memory::new()).await.unwrap();
+        let claim = repository.claim("orders/7").await.unwrap();
+        let local = tempfile::tempdir().unwrap();
+        let restored = claim
+            .restore_into(local.path().join("state"))
+            .await
+            .unwrap();
+        let participant = restored.attach(MemoryState::new()).unwrap();
+        participant
+            .checkpoint("before")
+            .unwrap()
+            .completed()
+            .await
+            .unwrap();
+        let under_way = participant.checkpoint("under way").unwrap();
+        let driver = Arc::clone(participant.driver());
+        driver.with_core(|_, _, _| -> () { panic!("checkpoint 7 is complete twice") });
+        for error in [
+            under_way.completed().await.unwrap_err(),
+            participant.checkpoint("after").unwrap_err(),
+            participant.ended().await,
+            participant.close().await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+            assert!(error.to_string().contains("checkpoint 7 is complete twice"));
+        }
+        // Nothing is lost: the next holder goes on.
+        let claim = repository.claim("orders/7").await.unwrap();
+        let restored = claim
+            .restore_into(local.path().join("another"))
+            .await
+            .unwrap();
+        assert!(restored.user_bytes().is_some());
+    }
 }

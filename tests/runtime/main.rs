@@ -12,6 +12,9 @@ mod files;
 mod flow;
 mod guests;
 mod restores;
+mod rivals;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 
 use std::path::PathBuf;
 use std::time::Duration;

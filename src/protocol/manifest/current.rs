@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::check::NUMBER_MAX;
 use super::codec::{DecodeError, decode, encode};
 use super::frame::Kind;
 use crate::protocol::id::{Epoch, ManifestName, Nonce, RootId, Version};
@@ -207,6 +208,9 @@ impl Current {
                 return Some("its records do not follow each other");
             }
             before = (record.version, record.epoch);
+        }
+        if self.version().0.max(self.epoch().0) > NUMBER_MAX {
+            return Some("its version or epoch is higher than any job reaches");
         }
         if self.snapshot_version() > self.version() || self.base() > before.0 {
             return Some("a snapshot is newer than its records");

@@ -1,4 +1,4 @@
-//! The frame around every durable object that this protocol writes.
+//! The frame around every object of the manifest.
 //!
 //! ```text
 //! offset  bytes
@@ -48,7 +48,7 @@ pub enum Kind {
     Record = 2,
     /// A whole manifest.
     Snapshot = 3,
-    /// A pack of a state backend.
+    /// A pack: everything of one snapshot that is not a state file.
     Pack = 4,
 }
 

@@ -43,7 +43,7 @@ use super::id::{AttemptId, CheckpointId, Epoch, FileName, OperatorId, RootId, Su
 use super::registry::{FreedFiles, Registry};
 use super::time::WallClock;
 
-pub use check::ApplyError;
+pub use apply::ApplyError;
 pub use codec::DecodeError;
 pub use current::{Current, Successor};
 pub use frame::{FORMAT_VERSION, FRAME_BYTES, Kind, checksum, frame, unframe};

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeSet;
 
+use super::check::NUMBER_MAX;
 use super::{Manifest, Operator};
 use crate::protocol::id::{Epoch, OperatorId, Version};
 use crate::protocol::registry::RegistryDamage;
@@ -76,6 +77,14 @@ impl Manifest {
         }
         if facts.numbers.epoch == Epoch(0) && facts.numbers.version != Version(0) {
             return damage("changed before the first claim");
+        }
+        let numbers = &facts.numbers;
+        let highest = (numbers.version.0)
+            .max(numbers.epoch.0)
+            .max(numbers.next_checkpoint.0)
+            .max(numbers.next_attempt.0);
+        if highest > NUMBER_MAX {
+            return damage("a number is higher than any job reaches");
         }
         self.validate_attempts().or_else(damage)?;
         self.validate_files().or_else(damage)

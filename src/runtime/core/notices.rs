@@ -9,7 +9,7 @@ use super::cuts::{Fate, HeldCut};
 use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::protocol::answer::{Failure, FailureKind};
-use crate::protocol::coordinator;
+use crate::protocol::coordinator::{self, RefusalReason};
 use crate::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
 use crate::protocol::subtask::{self, Subtask, SubtaskConfig};
 use crate::runtime::progress::{CheckpointReport, ParticipantEvent};
@@ -70,6 +70,11 @@ impl Core {
                     error,
                 }));
             }
+            // The end follows, and says why to whoever waits.
+            Notice::Refused {
+                reason: RefusalReason::NotLeading | RefusalReason::Closing,
+                ..
+            } => {}
             Notice::Refused { request, reason } => {
                 let error = self.about(end::refused(reason));
                 self.refused(request, error, effects);
@@ -122,7 +127,7 @@ impl Core {
     pub(super) fn remember_restorable(&mut self) {
         let manifest = self.coordinator.view().manifest;
         let restorable = manifest.and_then(|manifest| {
-            let checkpoint = manifest.newest()?;
+            let checkpoint = manifest.restore_point()?;
             let user_bytes = manifest.checkpoint(checkpoint)?.subtasks.get(&SUBTASK)?;
             Some(Restorable {
                 checkpoint,
@@ -169,6 +174,7 @@ impl Core {
         let restored = taken.map(|taken| (taken.checkpoint, taken.files));
         self.subtask = Some(Subtask::new(self.now, config, restored));
         self.attachment = Attachment::Running(attempt);
+        self.remember_restorable();
         let event = coordinator::Event::Running { attempt };
         self.inbox.push_back(Input::Coordinator(event));
         // A cut may have been taken before the attempt was named.

@@ -45,6 +45,10 @@ pub(super) mod sealed {
         fn refusal(&self) -> Option<&'static str>;
         /// How many background flushes and compactions have failed since it was opened.
         fn background_errors(&self) -> Result<u64, Failure>;
+        /// Keeps RocksDB from deleting files until as many calls let it go on.
+        fn hold_deletions(&self) -> Result<(), Failure>;
+        /// Ends one hold.
+        fn release_deletions(&self) -> Result<(), Failure>;
         /// The number of the last write.
         fn sequence(&self) -> u64;
         /// Whether something of a family is in memory only. `None` if it has no such family.
@@ -75,7 +79,7 @@ fn property(name: &str, value: Result<Option<u64>, rocksdb::Error>) -> Result<u6
 
 /// The binding's types have these methods in common, and no trait that has them.
 macro_rules! common {
-    ($type:ty) => {
+    ($type:ty, $hold:expr, $release:expr) => {
         impl sealed::Sealed for $type {
             fn path(&self) -> &Path {
                 <$type>::path(self)
@@ -94,6 +98,16 @@ macro_rules! common {
                     BACKGROUND_ERRORS,
                     self.property_int_value(BACKGROUND_ERRORS),
                 )
+            }
+
+            fn hold_deletions(&self) -> Result<(), Failure> {
+                let held: Result<(), rocksdb::Error> = $hold(self);
+                held.map_err(|error| rocksdb_failed(error.into(), "holding deletions"))
+            }
+
+            fn release_deletions(&self) -> Result<(), Failure> {
+                let released: Result<(), rocksdb::Error> = $release(self);
+                released.map_err(|error| rocksdb_failed(error.into(), "releasing deletions"))
             }
 
             fn sequence(&self) -> u64 {
@@ -138,10 +152,24 @@ macro_rules! common {
     };
 }
 
-common!(DBWithThreadMode<SingleThreaded>);
-common!(DBWithThreadMode<MultiThreaded>);
-common!(OptimisticTransactionDB<SingleThreaded>);
-common!(OptimisticTransactionDB<MultiThreaded>);
+common!(
+    DBWithThreadMode<SingleThreaded>,
+    Self::disable_file_deletions,
+    Self::enable_file_deletions
+);
+common!(
+    DBWithThreadMode<MultiThreaded>,
+    Self::disable_file_deletions,
+    Self::enable_file_deletions
+);
+// The binding has no such call here. Its snapshots need none: RocksDB's checkpoint holds deletions
+// itself while it links.
+common!(OptimisticTransactionDB<SingleThreaded>, |_| Ok(()), |_| Ok(
+    ()
+));
+common!(OptimisticTransactionDB<MultiThreaded>, |_| Ok(()), |_| Ok(
+    ()
+));
 
 const TRANSACTION_DB: &str = "TransactionDB: its prepared transactions live in the write-ahead log, \
      which no checkpoint carries; OptimisticTransactionDB is supported";
@@ -164,6 +192,14 @@ impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for TransactionDB<T> 
     }
 
     fn background_errors(&self) -> Result<u64, Failure> {
+        refused()
+    }
+
+    fn hold_deletions(&self) -> Result<(), Failure> {
+        refused()
+    }
+
+    fn release_deletions(&self) -> Result<(), Failure> {
         refused()
     }
 

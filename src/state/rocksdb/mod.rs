@@ -19,11 +19,14 @@
 //!   held is found out;
 //! - deletions are held from before the list until everything wanted is linked, by a guard that is
 //!   dropped on every path. RocksDB counts the holders, so this disturbs nobody else's hold;
-//! - a database that has had a background error is not snapshotted: while it recovers it flushes
-//!   families one by one (RocksDB pull requests 12995, 13871), so nothing is taken from it any more;
+//! - a database in which a background flush or compaction has failed is not snapshotted any more,
+//!   recovered or not: while it recovers it flushes families one by one (RocksDB pull requests
+//!   12995, 13871). An error of its log stops it, and no snapshot succeeds while it lasts;
 //! - what a restored directory could not reproduce is refused by name: `db_paths` and `cf_paths`
 //!   (files in other directories), `wal_dir` (another life's logs would be replayed there),
 //!   `TransactionDB` (prepared transactions live in the log), a database opened for reading only.
+//!   All of it when the database is attached, but for paths in which no file lies yet: RocksDB tells
+//!   of them only then, so the first snapshot that has one is refused.
 //!
 //! **`max_manifest_file_size`.** RocksDB appends every flush and compaction to its MANIFEST and
 //! begins a new one only above this limit, which is 1 GiB unless it is set. Since a checkpoint
@@ -86,11 +89,11 @@ pub struct RocksDb {
     families: Mutex<Families>,
 }
 
-/// The families' names, and the files that said so: RocksDB begins a new OPTIONS file whenever a
+/// The families' names, and the OPTIONS file of that time: RocksDB begins a new one whenever a
 /// family comes or goes.
 #[derive(Default)]
 struct Families {
-    said_by: Vec<Vec<u8>>,
+    options: Option<Vec<u8>>,
     names: Vec<String>,
 }
 
@@ -175,22 +178,28 @@ impl RocksDb {
         Ok(left)
     }
 
-    /// Reads the families' names from the MANIFEST if they may have changed since the last time.
-    fn with_families<T>(
-        &self,
-        listed: &[LiveFile],
-        then: impl FnOnce(&[String]) -> T,
-    ) -> Result<T, Failure> {
-        let others = listed
-            .iter()
-            .filter(|file| file.kind == LiveFileKind::Other);
-        let said_by: Vec<_> = others.map(|file| file.name.clone()).collect();
+    /// The live files at a moment when nothing is in memory only. The order matters: what is
+    /// flushed between a list and a look at the memory is in neither.
+    fn list_when_flushed(&self, db: &DB, sequence: u64) -> Result<Vec<LiveFile>, Failure> {
         let mut families = self.families.lock();
-        if families.said_by != said_by {
-            families.names = self.list_families()?;
-            families.said_by = said_by;
+        loop {
+            while self.flush_the_rest(&families.names)? {
+                self.one_instant(sequence)?;
+            }
+            let listed = list(db)?;
+            let mut names = listed.iter().map(|file| &file.name);
+            let options = names.find(|name| name.starts_with(b"OPTIONS-")).cloned();
+            if options.is_some() && options == families.options {
+                return Ok(listed);
+            }
+            let names = self.list_families()?;
+            let looked_at_all = names == families.names;
+            *families = Families { options, names };
+            if looked_at_all {
+                return Ok(listed);
+            }
+            self.one_instant(sequence)?;
         }
-        Ok(then(&families.names))
     }
 
     fn list_families(&self) -> Result<Vec<String>, Failure> {
@@ -202,11 +211,7 @@ impl RocksDb {
         let held = DeletionsHeld::new(Arc::clone(&self.database))?;
         let sequence = self.database.sequence();
         live_files::flush_all(db, true).map_err(|error| rocksdb_failed(error, "flushing"))?;
-        let mut listed = list(db)?;
-        while self.with_families(&listed, |families| self.flush_the_rest(families))?? {
-            self.one_instant(sequence)?;
-            listed = list(db)?;
-        }
+        let listed = self.list_when_flushed(db, sequence)?;
         self.one_instant(sequence)?;
         let Sorted { state, packed } = Sorted::new(listed, self.database.path())?;
         let secure = move |wanted: &[StateFile]| {
@@ -242,6 +247,11 @@ impl RocksDb {
         let listed = links.list()?;
         elsewhere(&links.0, self.database.path(), &listed)?;
         let Sorted { state, packed } = Sorted::new(listed, &links.0)?;
+        let mut copied = Copied::default();
+        if !on_one_device(&links.0, self.database.path()) {
+            copied.files = state.len() as u64;
+            copied.size_bytes = state.iter().map(|file| file.size_bytes).sum();
+        }
         let secure = move |wanted: &[StateFile]| {
             let mut files = Vec::with_capacity(wanted.len());
             for file in wanted {
@@ -254,7 +264,7 @@ impl RocksDb {
             Ok(Secured {
                 files,
                 pack,
-                copied: Copied::default(),
+                copied,
             })
         };
         Ok(Cut::new(state, secure).at(sequence))
@@ -273,10 +283,10 @@ impl StateBackend for RocksDb {
         }
         self.trusted()?;
         options::check(home)?;
+        // A database opened for reading only refuses here.
+        let _held = DeletionsHeld::new(Arc::clone(&self.database))?;
         if let Some(db) = self.database.as_default() {
-            let _held = DeletionsHeld::new(Arc::clone(&self.database))?;
-            let listed = list(db)?;
-            Sorted::new(listed, home)?;
+            Sorted::new(list(db)?, home)?;
         } else {
             tracing::info!(
                 directory = %home.display(),
@@ -286,8 +296,7 @@ impl StateBackend for RocksDb {
         }
         AttemptDirectory::remove_dead(&self.snapshots)?;
         let directory = AttemptDirectory::create(&self.snapshots)?;
-        let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
-        if device(directory.path()) != device(home) {
+        if !on_one_device(directory.path(), home) {
             tracing::warn!(
                 database = %home.display(), snapshots = %directory.path().display(),
                 "snapshots lie on another file system than the database: every new file is copied"
@@ -340,6 +349,11 @@ fn list(db: &DB) -> Result<Vec<LiveFile>, Failure> {
     live_files::live_files(db).map_err(|error| rocksdb_failed(error, "listing the live files"))
 }
 
+fn on_one_device(one: &Path, other: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|found| found.dev()).ok();
+    device(one) == device(other)
+}
+
 /// Keeps RocksDB from deleting files. RocksDB counts those who hold.
 struct DeletionsHeld {
     database: Arc<dyn Database>,
@@ -347,22 +361,15 @@ struct DeletionsHeld {
 
 impl DeletionsHeld {
     fn new(database: Arc<dyn Database>) -> Result<Self, Failure> {
-        if let Some(db) = database.as_default() {
-            db.disable_file_deletions().map_err(|error| {
-                rocksdb_failed(
-                    error.into(),
-                    "holding deletions (a database opened read-only?)",
-                )
-            })?;
-        }
+        database.hold_deletions()?;
         Ok(Self { database })
     }
 }
 
 impl Drop for DeletionsHeld {
     fn drop(&mut self) {
-        if let Some(Err(error)) = self.database.as_default().map(DB::enable_file_deletions) {
-            tracing::error!(%error, database = %self.database.path().display(), "rocksdb goes on holding deletions");
+        if let Err(failure) = self.database.release_deletions() {
+            tracing::error!(%failure, database = %self.database.path().display(), "rocksdb goes on holding deletions");
         }
     }
 }

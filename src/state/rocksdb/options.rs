@@ -100,6 +100,60 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
     use super::*;
+    use std::sync::{Arc, Mutex};
+    use tracing::span::{Attributes, Id, Record};
+
+    /// What was warned of.
+    #[derive(Default)]
+    struct Warnings(Mutex<Vec<String>>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            *metadata.level() == tracing::Level::WARN
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut text = String::new();
+            event.record(
+                &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                    text.push_str(&format!("{field}={value:?} "));
+                },
+            );
+            self.0.lock().unwrap().push(text);
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_manifest_that_may_outgrow_4_mib_is_warned_of() {
+        let directory = tempfile::tempdir().unwrap();
+        for (limit, warned) in [(MANIFEST_BYTES_WARNED, 0), (MANIFEST_BYTES_WARNED + 1, 1)] {
+            let text = format!("[DBOptions]\n  max_manifest_file_size={limit}\n");
+            fs::write(directory.path().join("OPTIONS-000007"), text).unwrap();
+            let warnings = Arc::new(Warnings::default());
+            tracing::subscriber::with_default(Arc::clone(&warnings), || {
+                check(directory.path()).unwrap();
+            });
+            let warnings = warnings.0.lock().unwrap();
+            assert_eq!(warnings.len(), warned, "{limit}: {warnings:?}");
+            assert!(
+                warnings
+                    .iter()
+                    .all(|text| text.contains("set_max_manifest_file_size"))
+            );
+        }
+    }
 
     #[test]
     fn options_are_those_of_the_database_in_the_newest_file() {

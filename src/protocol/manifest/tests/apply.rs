@@ -434,6 +434,8 @@ fn attempts_are_named_once_and_in_order() {
         refused(vec![reserve(9, 10)]),
         ApplyError::CheckpointsFall { from, to }
     );
+    let high = refused(vec![reserve(u64::MAX, 10)]);
+    assert_eq!(high, ApplyError::TooHigh(u64::MAX));
     let (from, to) = (AttemptId(10), AttemptId(9));
     assert_eq!(
         refused(vec![reserve(10, 9)]),

@@ -1,0 +1,97 @@
+//! The flow with state in RocksDB.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use stillpoint::rocksdb::{DB, Options};
+use stillpoint::{FileSystem, RocksDb};
+
+use super::{checkpoint, claim, config, in_time, open, place};
+
+fn open_db(directory: &Path) -> Arc<DB> {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_write_buffer_size(64 << 10);
+    // A compaction would take away what the test counts on.
+    options.set_disable_auto_compactions(true);
+    Arc::new(DB::open(&options, directory).unwrap())
+}
+
+fn pairs(db: &DB) -> Vec<(Box<[u8]>, Box<[u8]>)> {
+    let pairs = db.iterator(stillpoint::rocksdb::IteratorMode::Start);
+    pairs.collect::<Result<_, _>>().unwrap()
+}
+
+fn write(db: &DB, round: u32) {
+    for key in 0..500_u32 {
+        let key = (key * 7 + round * 13) % 2000;
+        db.put(key.to_be_bytes(), [u8::try_from(round).unwrap(); 100])
+            .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_life_begins_with_the_last_completed_checkpoint() {
+    let root = tempfile::tempdir().unwrap();
+    let repository = open(FileSystem::at(root.path()), config()).await;
+    let (_base, directory) = place();
+    let mut truth = Vec::new();
+    let mut round = 0;
+    for life in 0..4 {
+        let claim = claim(&repository).await;
+        let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+        assert_eq!(restored.is_empty(), life == 0);
+        let report = restored.report();
+        if life > 0 {
+            assert_eq!(
+                report.fetched_files, 1,
+                "all but the pack is there: {report:?}"
+            );
+            assert!(report.kept_files > 0);
+        }
+        let db = open_db(&directory);
+        assert_eq!(pairs(&db), truth, "life {life}");
+        let participant = restored.attach(RocksDb::new(Arc::clone(&db))).unwrap();
+        let mut uploaded = Vec::new();
+        for _ in 0..5 {
+            write(&db, round);
+            let taken = participant.checkpoint(round.to_be_bytes()).unwrap();
+            truth = pairs(&db);
+            write(&db, round + 100);
+            let report = in_time(taken.completed()).await.unwrap();
+            uploaded.push((report.uploaded_files, report.reused_files));
+            round += 1;
+        }
+        assert!(
+            uploaded.iter().any(|(_, reused)| *reused > 0),
+            "{uploaded:?}"
+        );
+        // Never in a checkpoint.
+        write(&db, 99);
+        drop((claim, participant, db));
+    }
+    // On another machine: nothing is there.
+    let (_other, elsewhere) = place();
+    let claim = claim(&repository).await;
+    let restored = in_time(claim.restore_into(&elsewhere)).await.unwrap();
+    assert_eq!(restored.report().kept_files, 0);
+    let db = open_db(&elsewhere);
+    assert_eq!(pairs(&db), truth);
+    let participant = restored.attach(RocksDb::new(db)).unwrap();
+    checkpoint(&participant, "last").await;
+    in_time(participant.cleaned()).await.unwrap();
+    let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
+    let held: std::collections::BTreeSet<_> = inspection
+        .checkpoints()
+        .iter()
+        .flat_map(|info| inspection.files(info.checkpoint).unwrap())
+        .map(|file| file.name)
+        .collect();
+    let report = in_time(inspection.collect(true)).await.unwrap();
+    assert_eq!(report.held_files, held.len());
+    assert!(
+        report.left.is_empty() && report.deleted.is_empty(),
+        "{report:?}"
+    );
+    in_time(participant.close()).await.unwrap();
+}
