@@ -161,7 +161,9 @@ mod tests {
         value_bytes: 40,
     };
 
-    fn state(position: u64) -> Vec<(Box<[u8]>, Box<[u8]>)> {
+    type Pairs = Vec<(Box<[u8]>, Box<[u8]>)>;
+
+    fn state(position: u64) -> Pairs {
         let mut counts = vec![0; 100];
         for at in 0..position {
             counts[usize::try_from(STREAM.key_at(at)).expect("small")] += 1;
@@ -172,7 +174,7 @@ mod tests {
             .collect()
     }
 
-    fn difference(pairs: Vec<(Box<[u8]>, Box<[u8]>)>, position: u64) -> Difference {
+    fn difference(pairs: Pairs, position: u64) -> Difference {
         let mut truth = Truth::new(STREAM);
         truth.go_to(position);
         truth
