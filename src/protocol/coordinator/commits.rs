@@ -570,7 +570,10 @@ impl Coordinator {
             self.commits.deploys.pop_front();
             self.deployed(deployed.request, deployed.attempts, deployed.restore);
         }
-        self.deletes.forgotten(&covered.forgotten);
+        if self.deletes.forgotten(&covered.forgotten) {
+            // Their timer may have gone off while this commit was under way.
+            self.forget_soon(now);
+        }
         self.condemned(condemned);
         if !self.manifest().released().is_empty() {
             // There was no room for more tombstones, or an acknowledgement held them.

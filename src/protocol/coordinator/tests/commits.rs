@@ -292,6 +292,35 @@ fn a_refused_delete_is_repeated_and_holds_nothing_back() {
     assert_eq!(world.files(), ["shared/1/4", "shared/1/5"]);
 }
 
+/// Nothing else is to be committed, so a commit of its own has to forget it.
+#[test]
+fn what_is_deleted_while_others_are_being_forgotten_is_forgotten_too() {
+    let mut world = World::running(config(), 1);
+    world
+        .store
+        .undeletable
+        .extend(["shared/1/1".into(), "shared/1/2".into()]);
+    world.complete(&[1], &[]);
+    for number in 2..5 {
+        world.complete(&[number], &[number - 1]);
+    }
+    world.store.undeletable.remove("shared/1/1");
+    world.store.swaps = Some(Swaps::Hold);
+    world.pass(Duration::from_secs(2));
+    assert!(
+        world.coordinator.view().commit.is_some(),
+        "one is being forgotten"
+    );
+    world.store.undeletable.clear();
+    world.pass(Duration::from_secs(60));
+    assert!(world.store.deleted.contains(&"shared/1/2".into()));
+    world.store.swaps = None;
+    world.drain();
+    world.pass(Duration::from_secs(5));
+    assert!(world.manifest().tombstones().is_empty());
+    assert!(world.coordinator.view().cleaner_idle);
+}
+
 #[test]
 fn ids_are_reserved_before_they_are_used() {
     let mut small = config();
