@@ -253,3 +253,272 @@ fn file_above(
         listed.contains_key(&folder).then_some(folder)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+    use super::*;
+    use crate::protocol::answer::Checksum;
+    use crate::protocol::id::AttemptId;
+
+    fn local(name: &str) -> LocalName {
+        LocalName::new(name).unwrap()
+    }
+
+    fn name(number: u64) -> FileName {
+        FileName {
+            attempt: AttemptId(3),
+            number,
+        }
+    }
+
+    fn file(number: u64, local_name: &str, kind: FileKind, size_bytes: u64) -> FileDescription {
+        FileDescription {
+            name: name(number),
+            local: local(local_name),
+            kind,
+            digest: Digest {
+                size_bytes,
+                checksum: Checksum(number),
+            },
+        }
+    }
+
+    fn state(number: u64, local_name: &str, size_bytes: u64) -> FileDescription {
+        file(number, local_name, FileKind::State, size_bytes)
+    }
+
+    fn pack(number: u64) -> FileDescription {
+        file(number, "pack", FileKind::Pack, 10)
+    }
+
+    fn present(file: &FileDescription) -> PresentFile {
+        PresentFile {
+            local: file.local.clone(),
+            mark: Some(FileMark {
+                name: file.name,
+                digest: file.digest,
+            }),
+        }
+    }
+
+    fn plan(
+        files: &[FileDescription],
+        present: &[PresentFile],
+    ) -> Result<RestorePlan, DamagedFileSet> {
+        RestorePlan::new(CheckpointId(5), SubtaskId::default(), files, present)
+    }
+
+    fn damage(files: &[FileDescription]) -> FileSetDamage {
+        plan(files, &[]).unwrap_err().damage
+    }
+
+    #[test]
+    fn an_empty_directory_gets_everything_the_largest_first() {
+        let files = [
+            state(1, "1.sst", 5),
+            pack(2),
+            state(3, "3.sst", 70),
+            state(4, "blob/4.blob", 5),
+        ];
+        let plan = plan(&files, &[]).unwrap();
+        let expected = RestorePlan {
+            keep: Vec::new(),
+            fetch: vec![files[2].clone(), files[0].clone(), files[3].clone()],
+            pack: Some(files[1].clone()),
+            remove: Vec::new(),
+        };
+        assert_eq!(plan, expected);
+        assert_eq!(plan.fetch_bytes(), 90);
+        assert_eq!(plan.total_bytes(), 90);
+    }
+
+    #[test]
+    fn what_is_there_and_right_is_kept() {
+        let files = [state(1, "1.sst", 5), state(2, "2.sst", 6), pack(3)];
+        let other = PresentFile {
+            local: local("9.sst"),
+            mark: None,
+        };
+        let plan = plan(&files, &[present(&files[0]), other]).unwrap();
+        assert_eq!(plan.keep, files[..1]);
+        assert_eq!(plan.fetch, files[1..2]);
+        assert_eq!(plan.remove, [local("9.sst")]);
+        assert_eq!((plan.keep_bytes(), plan.fetch_bytes()), (5, 16));
+    }
+
+    /// B50: a name and a length are no identity.
+    #[test]
+    fn what_is_there_and_is_another_file_is_replaced() {
+        let files = [state(1, "1.sst", 5), pack(2)];
+        let mut other_name = present(&files[0]);
+        other_name.mark = Some(FileMark {
+            name: name(9),
+            digest: files[0].digest,
+        });
+        let mut other_checksum = present(&files[0]);
+        other_checksum.mark = Some(FileMark {
+            name: name(1),
+            digest: Digest {
+                size_bytes: 5,
+                checksum: Checksum(99),
+            },
+        });
+        let mut changed = present(&files[0]);
+        changed.mark = None;
+        for there in [other_name, other_checksum, changed] {
+            let plan = plan(&files, &[there]).unwrap();
+            assert_eq!(plan.keep, []);
+            assert_eq!(plan.fetch, files[..1]);
+            assert_eq!(plan.remove, [local("1.sst")]);
+        }
+    }
+
+    #[test]
+    fn a_pack_is_fetched_even_if_a_file_of_its_name_is_there() {
+        let plan = plan(&[pack(2)], &[present(&pack(2))]).unwrap();
+        assert_eq!(plan.pack, Some(pack(2)));
+        assert_eq!(plan.remove, [local("pack")]);
+    }
+
+    #[test]
+    fn a_subtask_without_files_needs_no_pack() {
+        let there = present(&state(1, "1.sst", 5));
+        let plan = plan(&[], &[there]).unwrap();
+        assert_eq!(plan.pack, None);
+        assert_eq!(plan.remove, [local("1.sst")]);
+    }
+
+    #[test]
+    fn a_list_that_contradicts_itself_is_damage() {
+        let one = state(1, "1.sst", 5);
+        let doubled_local = FileSetDamage::DoubledLocal {
+            local: local("1.sst"),
+            first: name(1),
+            second: name(2),
+        };
+        let doubled_name = FileSetDamage::DoubledName {
+            name: name(1),
+            first: local("1.sst"),
+            second: local("2.sst"),
+        };
+        let folder = FileSetDamage::FileIsFolder {
+            folder: local("a/b"),
+            local: local("a/b/c/d"),
+        };
+        let doubled_pack = FileSetDamage::DoubledPack {
+            first: name(8),
+            second: name(9),
+        };
+        let second_pack = file(9, "pack-2", FileKind::Pack, 1);
+        let cases = [
+            (vec![one.clone(), state(2, "1.sst", 5)], doubled_local),
+            (vec![one.clone(), state(1, "2.sst", 5)], doubled_name),
+            (vec![pack(8), second_pack], doubled_pack),
+            (vec![one], FileSetDamage::NoPack { files: 1 }),
+            (
+                vec![state(1, "a/b", 1), state(2, "a/b/c/d", 1), pack(8)],
+                folder,
+            ),
+            (
+                vec![state(1, "1.sst", u64::MAX), pack(8)],
+                FileSetDamage::TooLarge,
+            ),
+        ];
+        for (files, expected) in cases {
+            assert_eq!(damage(&files), expected);
+        }
+    }
+
+    #[test]
+    fn damage_says_where_it_is() {
+        let error = plan(&[state(1, "1.sst", 5)], &[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "checkpoint 5 of subtask 0.0 can't be restored: it has 1 files and no pack"
+        );
+    }
+
+    /// Files and what is there, drawn so that they overlap in every way.
+    fn worlds() -> impl Strategy<Value = (Vec<FileDescription>, Vec<PresentFile>)> {
+        let listed = prop::collection::btree_map(0..8_u64, (0..3_u64, 1..9_u64), 0..8);
+        let there =
+            prop::collection::btree_map(0..10_u64, (0..3_u64, 1..9_u64, any::<bool>()), 0..9);
+        (listed, there).prop_map(|(listed, there)| {
+            let mut files: Vec<FileDescription> = listed
+                .into_iter()
+                .map(|(local, (version, size_bytes))| described(local, version, size_bytes))
+                .collect();
+            if !files.is_empty() {
+                files.push(pack(1_000));
+            }
+            let there = there
+                .into_iter()
+                .map(|(local, (version, size_bytes, marked))| {
+                    let mut file = present(&described(local, version, size_bytes));
+                    if !marked {
+                        file.mark = None;
+                    }
+                    file
+                })
+                .collect();
+            (files, there)
+        })
+    }
+
+    fn described(number: u64, version: u64, size_bytes: u64) -> FileDescription {
+        let local_name = alloc::format!("{number}.sst");
+        state(number * 10 + version, &local_name, size_bytes)
+    }
+
+    #[test]
+    fn every_file_has_one_place_in_the_plan() {
+        let config = Config {
+            cases: 1024,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let outcome = runner.run(&worlds(), |(files, there)| {
+            let plan = plan(&files, &there).unwrap();
+            let mut placed = plan.keep.clone();
+            placed.extend(plan.fetch.iter().cloned());
+            placed.extend(plan.pack.iter().cloned());
+            placed.sort();
+            let mut listed = files.clone();
+            listed.sort();
+            assert_eq!(placed, listed);
+            // Carrying it out makes the directory equal to the list.
+            let mut directory: BTreeMap<LocalName, Option<FileMark>> = there
+                .iter()
+                .map(|file| (file.local.clone(), file.mark))
+                .collect();
+            for local in &plan.remove {
+                assert!(directory.remove(local).is_some(), "{local} is not there");
+            }
+            for file in &plan.fetch {
+                let before = directory.insert(file.local.clone(), present(file).mark);
+                assert_eq!(before, None, "{} is in the way", file.local);
+            }
+            let state = files.iter().filter(|file| file.kind == FileKind::State);
+            let expected = state.map(|file| (file.local.clone(), present(file).mark));
+            assert_eq!(directory, expected.collect());
+            let sizes: Vec<u64> = plan
+                .fetch
+                .iter()
+                .map(|file| file.digest.size_bytes)
+                .collect();
+            assert!(sizes.is_sorted_by(|a, b| a >= b));
+            Ok(())
+        });
+        assert_eq!(outcome.map_err(|failed| failed.to_string()), Ok(()));
+    }
+}

@@ -54,7 +54,8 @@ impl Deletes {
         for file in files {
             self.confirmed.remove(file);
         }
-        self.forget_now = false;
+        // The timer may have been due for deletes that were confirmed since the commit was built.
+        self.forget_now &= !self.confirmed.is_empty();
     }
 
     /// Whether nothing is left to delete or to forget.

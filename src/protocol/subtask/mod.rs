@@ -29,6 +29,9 @@ mod delete;
 mod event;
 mod files;
 mod follow;
+mod hold;
+mod notify;
+mod reply;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -50,7 +53,9 @@ pub use view::{
 
 use delete::Delete;
 use files::{FileKey, FileTable};
-use snapshot::{Hold, Reply, Snapshot};
+use hold::Hold;
+use reply::Reply;
+use snapshot::Snapshot;
 use timers::Timers;
 use upload::Upload;
 

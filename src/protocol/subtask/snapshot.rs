@@ -7,12 +7,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::files::{FileKey, Remote};
-use super::{Action, LiveFile, Notice, Payload, Subtask, Timer};
-use crate::protocol::answer::{Answer, Failure, FailureKind};
-use crate::protocol::file::{FileKind, FileSet};
-use crate::protocol::id::{CheckpointId, FileName, LocalName};
+use super::hold::Hold;
+use super::{Action, LiveFile, Subtask};
+use crate::protocol::answer::{Failure, FailureKind};
+use crate::protocol::file::FileKind;
+use crate::protocol::id::{CheckpointId, LocalName};
 use crate::protocol::marks::{guard, sometimes};
-use crate::protocol::message::{Acknowledge, Decline, Message, Trigger};
+use crate::protocol::message::{Message, Trigger};
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::time::WallClock;
 
@@ -44,35 +45,6 @@ impl Snapshot {
             Phase::Storing { missing, .. } => *missing = missing.saturating_sub(1),
         }
     }
-}
-
-/// The local files that are kept readable for a snapshot.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Hold {
-    /// They are not all kept yet.
-    pub(super) securing: bool,
-    /// Those asked for and not released.
-    pub(super) files: BTreeSet<FileKey>,
-}
-
-impl Hold {
-    pub(super) fn can_serve(&self, key: &FileKey) -> bool {
-        !self.securing && self.files.contains(key)
-    }
-}
-
-/// What was said of a checkpoint; it is said again until it is answered.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Reply {
-    pub(super) message: Said,
-    /// How often it was sent.
-    pub(super) tries: u32,
-}
-
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) enum Said {
-    Acknowledge(Acknowledge),
-    Decline(Decline),
 }
 
 /// The files at a cut, checked.
@@ -332,227 +304,6 @@ impl Subtask {
         unnamed && holders.count() == 0
     }
 
-    pub(super) fn on_secured(
-        &mut self,
-        checkpoint: CheckpointId,
-        answer: Answer<Payload>,
-    ) -> Outcome {
-        let Some(hold) = self.holds.get_mut(&checkpoint).filter(|hold| hold.securing) else {
-            return Outcome::Ignored(Ignored::UnknownToken);
-        };
-        hold.securing = false;
-        let failure = match answer {
-            Answer::Done(_) => None,
-            Answer::Refused => Some(Failure::new(
-                FailureKind::Other,
-                "the snapshot's files were refused to be kept",
-            )),
-            Answer::Failed(failure) | Answer::Unknown(failure) => Some(failure),
-        };
-        if let Some(failure) = failure {
-            self.decline(checkpoint, failure);
-        } else if self.snapshots.contains_key(&checkpoint) {
-            let keys: Vec<FileKey> = hold.files.iter().cloned().collect();
-            for key in keys {
-                let absent = self
-                    .files
-                    .get(&key)
-                    .is_some_and(|file| file.remote == Remote::Absent);
-                if absent {
-                    self.queue.insert(key);
-                } else {
-                    self.release(&key);
-                }
-            }
-        }
-        self.release_snapshot(checkpoint);
-        Outcome::Accepted
-    }
-
-    /// Whether a hold must keep a file: an upload reads it, or will.
-    fn is_kept(&self, checkpoint: CheckpointId, key: &FileKey) -> bool {
-        let read = self
-            .uploads
-            .values()
-            .any(|upload| upload.source == checkpoint && upload.key == *key);
-        let queued = self.snapshots.contains_key(&checkpoint)
-            && self
-                .files
-                .get(key)
-                .is_some_and(|file| file.remote == Remote::Absent);
-        read || queued
-    }
-
-    /// Releases a file from every hold that need not keep it.
-    pub(super) fn release(&mut self, key: &FileKey) {
-        let holders: Vec<CheckpointId> = self
-            .holds
-            .iter()
-            .filter(|(_, hold)| hold.can_serve(key))
-            .map(|(&checkpoint, _)| checkpoint)
-            .collect();
-        for checkpoint in holders {
-            if self.is_kept(checkpoint, key) {
-                continue;
-            }
-            if let Some(hold) = self.holds.get_mut(&checkpoint) {
-                hold.files.remove(key);
-            }
-            if !self.end_hold(checkpoint) {
-                let local = key.local.clone();
-                self.actions
-                    .push_back(Action::Release { checkpoint, local });
-            }
-        }
-    }
-
-    /// A snapshot is over: releases all that its uploads under way do not read.
-    fn release_snapshot(&mut self, checkpoint: CheckpointId) {
-        let over = !self.snapshots.contains_key(&checkpoint);
-        let Some(hold) = self.holds.get(&checkpoint) else {
-            return;
-        };
-        if !over || hold.securing {
-            return;
-        }
-        let (kept, released): (BTreeSet<FileKey>, BTreeSet<FileKey>) = hold
-            .files
-            .iter()
-            .cloned()
-            .partition(|key| self.is_kept(checkpoint, key));
-        if let Some(hold) = self.holds.get_mut(&checkpoint) {
-            hold.files = kept;
-        }
-        let ended = self.end_hold(checkpoint);
-        for key in released {
-            if !self.holds.values().any(|hold| hold.can_serve(&key)) {
-                self.queue.remove(&key);
-            }
-            if !ended {
-                let local = key.local;
-                self.actions
-                    .push_back(Action::Release { checkpoint, local });
-            }
-        }
-    }
-
-    /// Ends a hold that keeps nothing, once its snapshot is over.
-    fn end_hold(&mut self, checkpoint: CheckpointId) -> bool {
-        let over = !self.snapshots.contains_key(&checkpoint);
-        let ended = over
-            && self
-                .holds
-                .get(&checkpoint)
-                .is_some_and(|hold| !hold.securing && hold.files.is_empty());
-        if ended {
-            self.holds.remove(&checkpoint);
-            self.actions
-                .push_back(Action::ReleaseSnapshot { checkpoint });
-        }
-        ended
-    }
-
-    /// Acknowledges every snapshot whose files are all stored.
-    pub(super) fn acknowledge_complete(&mut self) {
-        let mut complete = Vec::new();
-        for (&checkpoint, snapshot) in &self.snapshots {
-            match snapshot.phase {
-                Phase::Triggered => {}
-                Phase::Storing { missing, .. } => {
-                    if guard!(AckNeedsAllStored, missing == 0) {
-                        complete.push(checkpoint);
-                    }
-                }
-            }
-        }
-        for checkpoint in complete {
-            self.acknowledge(checkpoint);
-        }
-    }
-
-    fn acknowledge(&mut self, checkpoint: CheckpointId) {
-        let Some(Snapshot { base, phase }) = self.snapshots.remove(&checkpoint) else {
-            return;
-        };
-        let (user_bytes, cut_at) = match phase {
-            Phase::Triggered => return,
-            Phase::Storing {
-                user_bytes, cut_at, ..
-            } => (user_bytes, cut_at),
-        };
-        sometimes!(
-            AcknowledgedOutOfOrder,
-            self.snapshots.range(..checkpoint).next().is_some()
-        );
-        let files = self.file_set(self.known_base(base), checkpoint);
-        let base = match &files {
-            FileSet::Delta { base, .. } => Some(*base),
-            FileSet::Full(_) => None,
-        };
-        self.files.mark_named(base, checkpoint);
-        let own = files.named().iter().filter(|file| self.is_own(file.name));
-        let own = own.map(|file| (file.name, checkpoint));
-        let own: Vec<(FileName, CheckpointId)> = own.collect();
-        self.unsettled.extend(own);
-        self.bases.insert(checkpoint);
-        let acknowledge = Acknowledge {
-            epoch: self.epoch,
-            subtask: self.config.subtask,
-            attempt: self.config.attempt,
-            checkpoint,
-            files,
-            user_bytes,
-            cut_at,
-            floor: self.floor(),
-        };
-        self.say(checkpoint, Said::Acknowledge(acknowledge));
-        self.release_snapshot(checkpoint);
-        self.forget_bases();
-    }
-
-    /// The base to tell files against, if the subtask knows its files exactly.
-    fn known_base(&self, base: Option<CheckpointId>) -> Option<CheckpointId> {
-        let base = base?;
-        let known = guard!(BaseIsKnown, self.bases.contains(&base));
-        sometimes!(BaseUnknown, !known);
-        known.then_some(base)
-    }
-
-    fn file_set(&self, base: Option<CheckpointId>, checkpoint: CheckpointId) -> FileSet {
-        let Some(base) = base else {
-            return FileSet::Full(self.files.added(None, checkpoint));
-        };
-        let added = self.files.added(Some(base), checkpoint);
-        let removed = self.files.removed(base, checkpoint);
-        if added.len() + removed.len() > self.config.limits.acknowledged_files_max {
-            return FileSet::Full(self.files.added(None, checkpoint));
-        }
-        FileSet::Delta {
-            base,
-            added,
-            removed,
-        }
-    }
-
-    /// A snapshot can't be had: says so, and gives it up.
-    pub(super) fn decline(&mut self, checkpoint: CheckpointId, failure: Failure) {
-        if !self.give_up(checkpoint) {
-            return;
-        }
-        let decline = self.decline_of(checkpoint, failure);
-        self.say(checkpoint, Said::Decline(decline));
-    }
-
-    fn decline_of(&self, checkpoint: CheckpointId, failure: Failure) -> Decline {
-        Decline {
-            epoch: self.epoch,
-            subtask: self.config.subtask,
-            attempt: self.config.attempt,
-            checkpoint,
-            failure,
-        }
-    }
-
     /// Gives a snapshot in flight up. Uploads of live files go on; what it alone needed is dropped.
     pub(super) fn give_up(&mut self, checkpoint: CheckpointId) -> bool {
         if self.snapshots.remove(&checkpoint).is_none() {
@@ -575,40 +326,5 @@ impl Subtask {
         for key in &ended {
             self.drop_unless_held(key);
         }
-    }
-
-    fn say(&mut self, checkpoint: CheckpointId, message: Said) {
-        self.replies.insert(checkpoint, Reply { message, tries: 0 });
-        self.send_reply(checkpoint);
-    }
-
-    /// Sends what was said of a checkpoint, for the first time or again.
-    pub(super) fn send_reply(&mut self, checkpoint: CheckpointId) {
-        let Some(reply) = self.replies.get(&checkpoint) else {
-            return;
-        };
-        sometimes!(ReplyRepeated, reply.tries > 0);
-        let message = match &reply.message {
-            Said::Acknowledge(acknowledge) => Message::Acknowledge(acknowledge.clone()),
-            Said::Decline(decline) => Message::Decline(decline.clone()),
-        };
-        let tries = self.one_more_try(reply.tries);
-        if let Some(reply) = self.replies.get_mut(&checkpoint) {
-            reply.tries = tries;
-        }
-        self.actions.push_back(Action::Send(message));
-        let wait = self.wait_after(tries);
-        self.timers.set(Timer::Reply(checkpoint), wait);
-    }
-
-    /// Ends the repetition of what was said of a checkpoint.
-    pub(super) fn end_reply(&mut self, checkpoint: CheckpointId) -> Option<Said> {
-        let reply = self.replies.remove(&checkpoint)?;
-        self.timers.clear(Timer::Reply(checkpoint));
-        Some(reply.message)
-    }
-
-    pub(super) fn tell(&mut self, notice: Notice) {
-        self.actions.push_back(Action::Tell(notice));
     }
 }

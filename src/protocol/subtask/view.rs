@@ -6,7 +6,8 @@ use core::fmt;
 
 use super::delete::DeleteStage;
 use super::files::{File, FileKey, Remote};
-use super::snapshot::{Phase, Said};
+use super::reply::Said;
+use super::snapshot::Phase;
 use super::{Life, Subtask};
 use crate::protocol::answer::Digest;
 use crate::protocol::file::FileKind;

@@ -292,6 +292,95 @@ fn a_refused_delete_is_repeated_and_holds_nothing_back() {
     assert_eq!(world.files(), ["shared/1/4", "shared/1/5"]);
 }
 
+/// An attempt that is over has left files in the store, more than a page of a listing holds.
+fn world_with_leftovers() -> World {
+    let mut small = config();
+    small.limits.list_page_max = 3;
+    let mut world = World::running(small.clone(), 1);
+    world.complete(&[1], &[]);
+    for number in 100..107 {
+        let left = file(1, number).name.to_string();
+        world.store.objects.insert(left, vec![]);
+    }
+    let mut world = World::beside(core::mem::take(&mut world.store), small, 2);
+    world.deploy(1, RestoreFrom::Newest);
+    world
+}
+
+#[test]
+fn the_cleaner_is_not_idle_while_a_commit_condemns() {
+    let mut world = world_with_leftovers();
+    world.store.swaps = Some(Swaps::Hold);
+    world.pass(Duration::from_secs(1));
+    assert!(world.coordinator.view().commit.is_some());
+    assert!(!world.coordinator.view().cleaner_idle);
+}
+
+#[test]
+fn what_a_sweep_finds_while_a_commit_condemns_is_condemned_next() {
+    let mut world = world_with_leftovers();
+    world.store.swaps = Some(Swaps::Hold);
+    // One sweep is over before its first page's commit is.
+    world.pass(Duration::from_secs(10));
+    world.store.swaps = None;
+    world.drain();
+    world.pass(Duration::from_secs(5));
+    assert!(world.coordinator.view().cleaner_idle);
+    assert_eq!(world.files(), ["shared/1/1"]);
+}
+
+#[test]
+fn a_delete_confirmed_during_a_commit_is_forgotten_without_another_reason() {
+    let mut world = World::running(config(), 1);
+    world.store.undeletable.insert("shared/1/1".into());
+    world.complete(&[1], &[]);
+    for number in 2..5 {
+        world.complete(&[number], &[number - 1]);
+    }
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::Hold);
+    let _ = world.acknowledge(checkpoint, &[], &[]);
+    world.store.undeletable.clear();
+    // It is deleted, and its forgetting is due, while the commit is under way.
+    world.pass(Duration::from_secs(60));
+    world.store.swaps = None;
+    world.drain();
+    assert!(world.told(&Notice::Completed { checkpoint }));
+    world.pass(Duration::from_secs(5));
+    assert!(world.manifest().tombstones().is_empty());
+    assert!(world.coordinator.view().cleaner_idle);
+}
+
+#[test]
+fn a_record_of_a_claim_that_came_too_late_is_swept_and_a_guests_on_its_way_is_not() {
+    let mut world = World::running(config(), 1);
+    let current = world.coordinator.view().current.unwrap();
+    let (epoch, version) = (current.epoch(), current.version());
+    let record = |version, epoch| {
+        let nonce = Nonce(77 << 32);
+        let name = ManifestName {
+            version,
+            epoch,
+            nonce,
+        };
+        ObjectName::Manifest(name).to_string()
+    };
+    let too_late = record(version, epoch);
+    let on_its_way = [
+        record(version.next(), epoch),
+        record(version.next(), epoch.next()),
+        record(version, epoch.next()),
+    ];
+    for name in on_its_way.iter().chain([&too_late]) {
+        world.store.objects.insert(name.clone(), vec![]);
+    }
+    world.pass(Duration::from_secs(5));
+    assert!(!world.store.objects.contains_key(&too_late));
+    for name in &on_its_way {
+        assert!(world.store.objects.contains_key(name), "{name}");
+    }
+}
+
 #[test]
 fn ids_are_reserved_before_they_are_used() {
     let mut small = config();

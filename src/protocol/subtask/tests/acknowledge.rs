@@ -116,7 +116,7 @@ fn an_acknowledgement_is_repeated_until_it_is_answered() {
     for _ in 0..3 {
         let (waited, actions) = hand.wait();
         waits.push(waited.as_millis());
-        assert_eq!(actions, [again.clone()]);
+        assert_eq!(actions, core::slice::from_ref(&again));
     }
     assert_eq!(waits, [100, 200, 400]);
     // News of its end is not an answer: the leader may not know the names yet.

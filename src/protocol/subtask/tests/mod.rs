@@ -10,6 +10,7 @@ mod notify;
 mod random;
 mod snapshot;
 mod upload;
+mod world;
 
 use alloc::string::ToString;
 use alloc::vec;
