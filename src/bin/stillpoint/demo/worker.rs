@@ -194,10 +194,6 @@ fn fill(db: &DB, stream: Stream) -> Result<(), Error> {
     db.write_opt(batch, &options).map_err(rocksdb_failed)
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the parent is told some events, whatever others there come to be"
-)]
 async fn listen(mut events: Events, mouth: Mouth) {
     while let Some(event) = events.next().await {
         let message = match event {
