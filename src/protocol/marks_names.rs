@@ -137,6 +137,15 @@ names! {
         SweepFoundGarbage,
         /// A listing broke off.
         ListingBrokeOff,
+        // ---- registry and loader ----
+        /// A file came back with a restored checkpoint, or is shared by subtasks.
+        FileCameBack,
+        /// A dropped checkpoint handed an interval to the one before it.
+        IntervalHandedOn,
+        /// A loader used an older snapshot because the newest was at fault.
+        SnapshotSkipped,
+        /// A loader began anew because `CURRENT` had moved on.
+        LoadStartedAnew,
         // ---- an attempt of a subtask ----
         /// Two overlapping snapshots share an upload.
         UploadSharedBySnapshots,
@@ -180,14 +189,5 @@ names! {
         CutCameTooLate,
         /// An attempt learned that the manifest does not name it.
         AttemptFoundItselfReplaced,
-        // ---- registry and loader ----
-        /// A file came back with a restored checkpoint, or is shared by subtasks.
-        FileCameBack,
-        /// A dropped checkpoint handed an interval to the one before it.
-        IntervalHandedOn,
-        /// A loader used an older snapshot because the newest was at fault.
-        SnapshotSkipped,
-        /// A loader began anew because `CURRENT` had moved on.
-        LoadStartedAnew,
     }
 }

@@ -295,10 +295,14 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_refused_by_name() {
-        let mut stored = sample().encode();
-        stored[8..10].copy_from_slice(&9_u16.to_le_bytes());
-        let failure = Failure::from(Pack::decode(&stored).unwrap_err());
-        assert_eq!(failure.kind, FailureKind::Unsupported, "{failure}");
+        let (found, newest_known) = (9, 1);
+        let error = DecodeError::NewerFormat {
+            found,
+            newest_known,
+        };
+        let failure = Failure::from(PackError::from(error));
+        assert_eq!(failure.kind, FailureKind::Unsupported);
+        assert!(failure.cause.contains("format 9"), "{failure}");
     }
 
     #[test]

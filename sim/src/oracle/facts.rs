@@ -69,6 +69,8 @@ pub enum Fact {
     Committed(Record),
     /// Somebody asks the store to delete a state file.
     DeleteAsked(Caller, FileName),
+    /// The store has carried out an attempt's delete.
+    DeleteCarriedOut(FileName),
     /// Somebody asks the store to delete a manifest object.
     ManifestDeleteAsked(Caller, ManifestName),
     /// Somebody asks the store to keep a manifest object.
@@ -91,6 +93,39 @@ pub enum Fact {
     RestoreFailed(CheckpointId, SubtaskId, AttemptId, String),
     /// An attempt's process is gone.
     AttemptGone(AttemptId),
+    /// An attempt has closed in good order.
+    AttemptClosed(AttemptId),
+    /// An attempt told its user that a checkpoint is complete.
+    AttemptToldCompleted(AttemptId, CheckpointId),
+    /// An attempt was asked for a checkpoint.
+    TriggerHeard(AttemptId, CheckpointId, Epoch),
+    /// An attempt was told that a checkpoint will never be.
+    AbortHeard(AttemptId, CheckpointId, Epoch),
+    /// This is what is left of a write that broke off.
+    Torn(ContentId),
+    /// Somebody made an acknowledgement contradict the registry.
+    AcknowledgementGarbled,
+}
+
+/// What coordinators are configured to do, as far as a user can see whether they do it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Configured {
+    /// Checkpoints that may be under way at once.
+    pub max_concurrent: usize,
+    /// The least time between the end of a checkpoint and a periodic one, in microseconds.
+    pub min_pause: u64,
+    /// Completed checkpoints that are retained.
+    pub num_retained: usize,
+}
+
+impl Default for Configured {
+    fn default() -> Self {
+        Self {
+            max_concurrent: usize::MAX,
+            min_pause: 0,
+            num_retained: usize::MAX,
+        }
+    }
 }
 
 /// What is true.
@@ -120,6 +155,14 @@ pub struct Facts {
     pub completions: u64,
     /// How many restores have brought a state back.
     pub restores: u64,
+    /// The time.
+    pub now: u64,
+    /// What coordinators are configured to do.
+    pub config: Configured,
+    /// What is left of writes that broke off.
+    pub torn: BTreeSet<ContentId>,
+    /// Whether an acknowledgement was made to contradict the registry.
+    pub garbled: bool,
     /// Whether a read has brought something else than is stored.
     pub reads_damaged: bool,
     /// The epoch of each process that came to lead.
@@ -180,11 +223,20 @@ impl Facts {
                 self.epochs.insert(*process, *epoch);
             }
             Fact::Committing(_)
+            | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
             | Fact::RestoreFailed(..)
-            | Fact::AttemptGone(_) => {}
+            | Fact::AttemptGone(_)
+            | Fact::AttemptClosed(_)
+            | Fact::AttemptToldCompleted(..)
+            | Fact::TriggerHeard(..)
+            | Fact::AbortHeard(..) => {}
+            Fact::Torn(content) => {
+                self.torn.insert(*content);
+            }
+            Fact::AcknowledgementGarbled => self.garbled = true,
         }
         Ok(())
     }

@@ -74,6 +74,20 @@ impl World {
         {
             self.close_everything(id, choices);
         }
+        if self.strikes(Fault::Pins, choices)
+            && let Some(id) = self.some_coordinator(choices)
+        {
+            self.pin_or_unpin(id, choices);
+        }
+        if self.strikes(Fault::Outages, choices) {
+            let denied = choices.choose(2, Label::Disturbance) == 1;
+            self.outage = (self.now + self.pause(choices) / 3, denied);
+            self.tell(
+                || "faults".to_owned(),
+                Kind::Fault,
+                || "the store fails everything for a while".to_owned(),
+            );
+        }
         if self.strikes(Fault::PowerCuts, choices) {
             self.cut_power(choices);
         }

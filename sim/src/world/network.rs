@@ -1,5 +1,6 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
+use stillpoint::protocol::file::{FileDescription, FileSet};
 use stillpoint::protocol::id::AttemptId;
 use stillpoint::protocol::message::Message;
 
@@ -7,6 +8,7 @@ use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
+use crate::lsm::local_name;
 use crate::oracle::facts::{Fact, ProcessId};
 
 /// How long a message travels, in microseconds.
@@ -45,6 +47,7 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
+        let message = self.garbled(message, choices);
         if let Message::Acknowledge(acknowledge) = &message {
             let names = acknowledge.files.named().iter().map(|file| file.name);
             self.fact(Fact::Acknowledged(
@@ -71,6 +74,50 @@ impl World {
         for at in self.arrivals(choices) {
             self.queue.schedule(at, Happening::Running(leader, attempt));
         }
+    }
+
+    /// What an attempt with a fault of its own would say: another base, or a name that is condemned.
+    fn garbled(&mut self, mut message: Message, choices: &mut Choices) -> Message {
+        let rate = self
+            .profile
+            .rate(Fault::GarbledAcknowledgements, self.healed);
+        let Message::Acknowledge(acknowledge) = &mut message else {
+            return message;
+        };
+        if !choices.chance(rate, Label::Garbled) {
+            return message;
+        }
+        let attempt = acknowledge.attempt;
+        let condemned = self.watch.facts.durable.tombstones.iter();
+        let mut condemned = condemned.filter(|name| name.attempt == attempt).copied();
+        let mut changed = false;
+        match &mut acknowledge.files {
+            FileSet::Delta { base, .. } if choices.choose(2, Label::Garbled) == 0 => {
+                let retained = self.watch.facts.durable.retained.keys();
+                if let Some(other) = retained.copied().rfind(|other| other != base) {
+                    *base = other;
+                    changed = true;
+                }
+            }
+            FileSet::Delta { added: files, .. } | FileSet::Full(files) => {
+                if let (Some(name), Some(first)) = (condemned.next(), files.first().cloned()) {
+                    files.push(FileDescription { name, ..first });
+                    files.sort();
+                    // One local name each, as the rules of shape demand.
+                    for (number, file) in (900_000..).zip(files.iter_mut()) {
+                        if file.name == name {
+                            file.local = local_name(number);
+                        }
+                    }
+                    changed = true;
+                }
+            }
+        }
+        if changed {
+            self.struck.note(Fault::GarbledAcknowledgements);
+            self.fact(Fact::AcknowledgementGarbled);
+        }
+        message
     }
 
     fn astray(&mut self, leader: ProcessId, choices: &mut Choices) -> ProcessId {

@@ -67,10 +67,8 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::UnknownAttempt);
         }
         self.stage(&message);
-        if let Err(found) = self.check_shape(&message) {
-            return self.contradicted(now, &message, found);
-        }
         let Some(pending) = self.pending.get(&message.checkpoint) else {
+            // What it names may be condemned by now: no contradiction.
             return self.acknowledged_late(&message);
         };
         if pending.plan.get(&message.subtask) != Some(&message.attempt) {
@@ -80,6 +78,9 @@ impl Coordinator {
         if pending.acknowledged.contains_key(&message.subtask) {
             self.answer(&message, Verdict::Accepted);
             return Outcome::Ignored(Ignored::Duplicate);
+        }
+        if let Err(found) = self.check_shape(&message) {
+            return self.contradicted(now, &message, found);
         }
         match self.express(&message) {
             Ok(taken) => self.take(message, taken),

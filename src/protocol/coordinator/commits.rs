@@ -116,10 +116,6 @@ impl Commits {
         self.pins.push(intent);
     }
 
-    pub(super) fn pins_wanted(&self) -> usize {
-        self.pins.iter().filter(|intent| intent.begins).count()
-    }
-
     /// Refuses every request that waits for a commit. Those in a commit under way are settled by
     /// its end.
     pub(super) fn refuse_waiting(&mut self, actions: &mut VecDeque<Action>) {
@@ -620,29 +616,38 @@ impl Coordinator {
             .expect("a leader has loaded")
             .manifest;
         let pins_max = self.config.limits.pins_max;
-        let room = pins_max.saturating_sub(manifest.pins().len());
-        let crowded = self.commits.pins_wanted() > room;
+        // Those that are wanted before it count for each: they go in the same commit.
+        let mut pins = manifest.pins().clone();
         let mut refused = Vec::new();
         self.commits.pins.retain(|intent| {
-            let has_pin = manifest
-                .pins()
-                .contains(&(intent.checkpoint, intent.owner.clone()));
+            let pin = (intent.checkpoint, intent.owner.clone());
+            let has_pin = pins.contains(&pin);
             let reason = if !manifest.is_retained(intent.checkpoint) {
                 let retained = manifest.retained().collect();
                 Some(RefusalReason::NoSuchCheckpoint(intent.checkpoint, retained))
             } else if intent.begins && has_pin {
                 Some(RefusalReason::AlreadyPinned)
-            } else if intent.begins && crowded {
+            } else if intent.begins && pins.len() >= pins_max {
                 Some(RefusalReason::TooManyPins)
             } else if !intent.begins && !has_pin {
                 Some(RefusalReason::NoSuchPin)
             } else {
                 None
             };
-            reason.is_none_or(|reason| {
-                refused.push((intent.request, reason));
-                false
-            })
+            match reason {
+                Some(reason) => {
+                    refused.push((intent.request, reason));
+                    false
+                }
+                None => {
+                    if intent.begins {
+                        pins.insert(pin);
+                    } else {
+                        pins.remove(&pin);
+                    }
+                    true
+                }
+            }
         });
         for (request, reason) in refused {
             self.tell(Notice::Refused { request, reason });

@@ -272,6 +272,11 @@ impl Core {
 
     pub(super) fn refused(&mut self, request: RequestId, error: Error, effects: &mut Vec<Effect>) {
         if matches!(&self.attachment, Attachment::Deploying(waiting, _) if *waiting == request) {
+            if self.closing {
+                // It was closed before its attempt was named: that is no failure to attach.
+                self.attachment = Attachment::None;
+                return;
+            }
             self.finish(error.with_phase(Phase::Attach), effects);
             return;
         }

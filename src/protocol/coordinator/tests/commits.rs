@@ -405,6 +405,35 @@ fn a_record_of_a_claim_that_came_too_late_is_swept_and_a_guests_on_its_way_is_no
     }
 }
 
+/// Nothing else is to be committed, so a commit of its own has to forget it.
+#[test]
+fn what_is_deleted_while_others_are_being_forgotten_is_forgotten_too() {
+    let mut world = World::running(config(), 1);
+    world
+        .store
+        .undeletable
+        .extend(["shared/1/1".into(), "shared/1/2".into()]);
+    world.complete(&[1], &[]);
+    for number in 2..5 {
+        world.complete(&[number], &[number - 1]);
+    }
+    world.store.undeletable.remove("shared/1/1");
+    world.store.swaps = Some(Swaps::Hold);
+    world.pass(Duration::from_secs(2));
+    assert!(
+        world.coordinator.view().commit.is_some(),
+        "one is being forgotten"
+    );
+    world.store.undeletable.clear();
+    world.pass(Duration::from_secs(60));
+    assert!(world.store.deleted.contains(&"shared/1/2".into()));
+    world.store.swaps = None;
+    world.drain();
+    world.pass(Duration::from_secs(5));
+    assert!(world.manifest().tombstones().is_empty());
+    assert!(world.coordinator.view().cleaner_idle);
+}
+
 #[test]
 fn ids_are_reserved_before_they_are_used() {
     let mut small = config();
