@@ -272,6 +272,37 @@ async fn a_local_directory_of_links_leads_nowhere() {
     }
 }
 
+/// The same for each of the library's own files there.
+#[tokio::test]
+async fn links_in_the_place_of_the_librarys_own_files_lead_nowhere() {
+    let template = Template::make(PARTICIPANT).await;
+    for own in [
+        "LOCK",
+        "OURS",
+        "OURS.unfinished",
+        "CLEAN",
+        "marks",
+        "marks.unfinished",
+    ] {
+        for target in ["secret", "nothing"] {
+            let base = tempfile::tempdir().unwrap();
+            let (outside, local) = (base.path().join("outside"), base.path().join("local"));
+            fs::create_dir(&outside).unwrap();
+            fs::write(outside.join("secret"), b"secret").unwrap();
+            let before = tree(&outside);
+            let repository = open(store_of(&template.objects).await).await;
+            template.take_over(&repository, &local).await.unwrap();
+            let link = local.join(".stillpoint").join(own);
+            let _ = fs::remove_file(&link);
+            symlink(outside.join(target), &link).unwrap();
+            if let Err(error) = template.take_over(&repository, &local).await {
+                assert!(["LOCK", "OURS"].contains(&own), "{own}: {error}");
+            }
+            assert_eq!(tree(&outside), before, "{own}");
+        }
+    }
+}
+
 /// The library's own notes in a local directory are input, too: damaged, they cost a download.
 #[tokio::test]
 async fn damaged_notes_of_a_local_directory_cost_a_download() {

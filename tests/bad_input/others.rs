@@ -182,7 +182,11 @@ async fn hold(place: &Path) {
         };
         match completed {
             Ok(()) => say("completed"),
-            Err(error) => say(error.kind()),
+            Err(error) => say(format_args!(
+                "{}, then {}",
+                error.kind(),
+                participant.ended().await.kind()
+            )),
         }
     }
 }
@@ -231,7 +235,10 @@ async fn a_second_process_takes_over_and_the_first_one_is_fenced() {
     checkpoint.completed().await.unwrap();
 
     commands.write_all(b"\n").unwrap();
-    assert_eq!(hear(), ErrorKind::Fenced.to_string());
+    // Whether the late one may be complete can't be told by a holder that is many commits behind.
+    let said = hear();
+    let is_fenced = ["fenced, then fenced", "in doubt, then fenced"].contains(&&*said);
+    assert!(is_fenced, "{said}");
     participant.check().unwrap();
     let retained = repository.inspect(PARTICIPANT).await.unwrap().checkpoints();
     assert_eq!(retained.last().unwrap().user_bytes, b"second");

@@ -74,7 +74,7 @@ impl Template {
             let state = Files::open(directory.path());
             let participant = restored.attach(state.clone()).unwrap();
             for round in 0..2 {
-                let number = life * 2 + round;
+                let number = 1 + life * 2 + round;
                 state.write(&format!("{number:06}.sst"), &[number; 60]);
                 if number > 2 {
                     state.delete(&format!("{:06}.sst", number - 2));
@@ -178,8 +178,9 @@ pub async fn store_of(objects: &Objects) -> Memory {
             let swapped = store.swap(&key, None, bytes).await;
             assert!(matches!(swapped, Answer::Done(_)), "{swapped:?}");
         } else {
-            let put = store.put(&key, bytes.clone().into(), &Progress::default());
-            assert!(matches!(put.await, Answer::Done(_)), "{name}");
+            let progress = Progress::default();
+            let put = store.put(&key, bytes.clone().into(), &progress).await;
+            assert!(matches!(put, Answer::Done(_)), "{put:?}");
         }
     }
     store

@@ -352,6 +352,30 @@ fn a_delete_confirmed_during_a_commit_is_forgotten_without_another_reason() {
 }
 
 #[test]
+fn a_claim_that_was_overtaken_deletes_its_record() {
+    let mut world = World::running(config(), 1);
+    world.complete(&[1], &[]);
+    let mut store = core::mem::take(&mut world.store);
+    store.swaps = Some(Swaps::Hold);
+    let mut late = World::beside(store, config(), 2);
+    // A first claim since a completion does not wait, so its swap is what is held.
+    assert_eq!(late.coordinator.view().phase, Phase::Claiming);
+    let mut store = core::mem::take(&mut late.store);
+    store.swaps = None;
+    let mut first = World::beside(store, config(), 3);
+    assert_eq!(first.coordinator.view().phase, Phase::Leading);
+    late.store = core::mem::take(&mut first.store);
+    late.drain();
+    late.pass(Duration::from_secs(60));
+    assert_eq!(late.coordinator.view().phase, Phase::Leading);
+    let named = late.coordinator.view().current.unwrap().named();
+    let named: alloc::vec::Vec<_> = named.iter().map(ToString::to_string).collect();
+    let objects = late.store.objects.keys();
+    let stored: alloc::vec::Vec<_> = objects.filter(|name| name.starts_with("manifest/")).collect();
+    assert!(stored.iter().copied().eq(named.iter()), "{stored:?} {named:?}");
+}
+
+#[test]
 fn a_record_of_a_claim_that_came_too_late_is_swept_and_a_guests_on_its_way_is_not() {
     let mut world = World::running(config(), 1);
     let current = world.coordinator.view().current.unwrap();
