@@ -230,8 +230,7 @@ async fn wrong_things_in_the_places_of_folders_and_of_the_lock() {
             let of_writers = name == ".tmp" || name.ends_with("LOCK");
             assert_eq!(looked.is_ok(), of_writers, "{name} is {wrong:?}");
             // Whatever can be locked in place, what is in it does not matter.
-            let is_good =
-                name.ends_with("LOCK") && matches!(wrong, Wrong::Bytes(..) | Wrong::Pipe);
+            let is_good = name.ends_with("LOCK") && matches!(wrong, Wrong::Bytes(..) | Wrong::Pipe);
             assert_eq!(taken.is_ok(), is_good, "{name} is {wrong:?}: {taken:?}");
         }
     }

@@ -371,8 +371,13 @@ fn a_claim_that_was_overtaken_deletes_its_record() {
     let named = late.coordinator.view().current.unwrap().named();
     let named: alloc::vec::Vec<_> = named.iter().map(ToString::to_string).collect();
     let objects = late.store.objects.keys();
-    let stored: alloc::vec::Vec<_> = objects.filter(|name| name.starts_with("manifest/")).collect();
-    assert!(stored.iter().copied().eq(named.iter()), "{stored:?} {named:?}");
+    let stored: alloc::vec::Vec<_> = objects
+        .filter(|name| name.starts_with("manifest/"))
+        .collect();
+    assert!(
+        stored.iter().copied().eq(named.iter()),
+        "{stored:?} {named:?}"
+    );
 }
 
 #[test]
