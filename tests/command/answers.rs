@@ -15,7 +15,6 @@ async fn lists_and_shows_what_is_retained() {
         ids.push(service.checkpoint(value).await);
     }
     let root = world.root();
-    let before = tree(&root);
     let listed = answer(&root, &["ls"]);
     assert_eq!(listed["root"], root.to_str().unwrap());
     let participant = &listed["participants"][0];
@@ -33,6 +32,8 @@ async fn lists_and_shows_what_is_retained() {
     assert_eq!(checkpoints[1]["user_bytes"]["text"], "three");
     assert_eq!(checkpoints[1]["user_bytes"]["hex"], "7468726565");
 
+    service.close().await;
+    let before = tree(&root);
     let id = ids[1].to_string();
     let shown = answer(&root, &["show", &id]);
     assert_eq!(shown["participant"], "orders/7");
@@ -58,7 +59,6 @@ async fn lists_and_shows_what_is_retained() {
         "{}",
         text.out
     );
-    service.close().await;
     assert!(numbers(&answer(&root, &["ls"])["participants"][0]["attempts"]).is_empty());
 }
 

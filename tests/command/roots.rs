@@ -178,9 +178,10 @@ async fn damaged_foreign_and_newer() {
         for arguments in ALL {
             let arguments = [arguments, &["--participant", "orders/7"]].concat();
             let (found, document) = ask(&root, &arguments);
-            let error = match &document["error"] {
-                serde_json::Value::Null => &document["participants"][0]["error"],
-                error => error,
+            let error = if document["error"].is_null() {
+                &document["participants"][0]["error"]
+            } else {
+                &document["error"]
             };
             assert_eq!(
                 (found, &error["kind"]),

@@ -200,13 +200,13 @@ impl World {
     pub fn release(&mut self, kind: Option<&str>, subtask: Option<SubtaskId>) {
         let held = std::mem::take(&mut self.held);
         for happening in held {
-            let (message, whose) = match &happening {
-                Happening::ToCoordinator(_, message) => (Some(message), self.sender_of(message)),
-                Happening::ToAttempt(attempt, _, message) => (
-                    Some(message),
-                    self.watch.facts.durable.ever_named.get(attempt).copied(),
-                ),
-                _ => (None, None),
+            let (message, whose) = if let Happening::ToCoordinator(_, message) = &happening {
+                (Some(message), self.sender_of(message))
+            } else if let Happening::ToAttempt(attempt, _, message) = &happening {
+                let subtask = self.watch.facts.durable.ever_named.get(attempt).copied();
+                (Some(message), subtask)
+            } else {
+                (None, None)
             };
             let wanted = message.is_none_or(|message| {
                 kind.is_none_or(|kind| kind == kind_of_message(message))

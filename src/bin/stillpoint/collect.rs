@@ -156,8 +156,10 @@ fn garbage(report: &CollectReport) -> BTreeSet<FileName> {
 
 /// A sweep rests between its pages; here somebody waits for it.
 fn brisk(deadline: Duration) -> Config {
-    let mut config = Config::default();
-    config.claim_deadline = Some(deadline.max(Duration::from_millis(1)));
+    let mut config = Config {
+        claim_deadline: Some(deadline.max(Duration::from_millis(1))),
+        ..Config::default()
+    };
     let limits = &mut config.checkpoints.limits;
     limits.sweep_pause = Duration::from_millis(1);
     limits.sweep_round_pause = Duration::from_millis(100);

@@ -206,7 +206,16 @@ async fn listen(mut events: Events, mouth: Mouth) {
                 reason: error.to_string(),
             },
             ParticipantEvent::Deleted { file } => Message::Deleted { file },
-            _ => continue,
+            ParticipantEvent::Triggered { .. }
+            | ParticipantEvent::Uploaded { .. }
+            | ParticipantEvent::Subsumed { .. }
+            | ParticipantEvent::InDoubt { .. }
+            | ParticipantEvent::TooManyFailures { .. }
+            | ParticipantEvent::StoreTrouble { .. }
+            | ParticipantEvent::Warned { .. }
+            | ParticipantEvent::Unparsable { .. }
+            | ParticipantEvent::Ended { .. }
+            | _ => continue,
         };
         mouth.say(&message);
     }
