@@ -607,23 +607,28 @@ async fn check(
     let mut tries = 0;
     loop {
         around.budget.admit().await;
-        let answer = match depth {
-            VerifyDepth::Sizes => {
-                at_once(around.store.size(&key), deadline)
-                    .await
-                    .map(|size_bytes| {
-                        moved.add(size_bytes);
-                        Digest {
-                            size_bytes,
-                            checksum: file.digest.checksum,
-                        }
-                    })
+        let size = at_once(around.store.size(&key), deadline).await;
+        let answer = match (size, depth) {
+            // One of another length is not read: it may be any size.
+            (Answer::Done(size_bytes), _) if size_bytes != file.digest.size_bytes => {
+                let cause = format!(
+                    "{size_bytes} bytes, recorded are {}",
+                    file.digest.size_bytes
+                );
+                return Err(Error::new(ErrorKind::Corrupt, cause));
             }
-            VerifyDepth::Checksums => {
+            (Answer::Done(size_bytes), VerifyDepth::Sizes) => {
+                moved.add(size_bytes);
+                return Ok(());
+            }
+            (Answer::Done(_), VerifyDepth::Checksums) => {
                 let _permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
                 let read = Box::pin(storage::digest(&*around.store, &key, moved));
                 patiently(read, moved, deadline).await
             }
+            (Answer::Refused, _) => Answer::Refused,
+            (Answer::Failed(failure), _) => Answer::Failed(failure),
+            (Answer::Unknown(failure), _) => Answer::Unknown(failure),
         };
         let failure = match answer {
             Answer::Done(found) if found == file.digest => return Ok(()),

@@ -62,7 +62,7 @@ pub enum Rule {
     },
     /// For requests.
     Request {
-        /// The kind, as [`kind_of_request`] names it.
+        /// The kind, as a scenario names it.
         kind: String,
         /// What becomes of it.
         effect: RequestEffect,

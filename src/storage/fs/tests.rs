@@ -465,7 +465,7 @@ async fn what_is_no_regular_file_is_not_read() {
     // A reader that opened the pipe in the blocking way would stay there.
     for name in ["shared/7/1", "shared/7"] {
         let answer = bench.store.get(&key(name), 10).await;
-        assert_eq!(kind(answer), ("failed", FailureKind::Other), "{name}");
+        assert_eq!(kind(answer), ("failed", FailureKind::Corrupt), "{name}");
     }
     let body = Body::File {
         path: bench.path("shared/7/1"),
