@@ -425,7 +425,7 @@ impl Session<'_> {
                 "{files:?}"
             );
             self.restores += 1;
-            let found = if self.restores % 8 == 0 {
+            let found = if self.restores.is_multiple_of(8) {
                 database::read_and_compact(&directory)
             } else {
                 database::read(&directory)

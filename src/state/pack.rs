@@ -19,6 +19,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::failure::failed;
+use super::unlinked;
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::{BadLocalName, LOCAL_NAME_BYTES_MAX, LocalName};
 use crate::protocol::manifest::{DecodeError, Kind, frame, unframe};
@@ -204,7 +205,7 @@ fn write_back(entry: &Entry, directory: &Path) -> Result<(), Failure> {
         fs::create_dir_all(parent)
             .map_err(|error| failed(&error, format_args!("making {}", parent.display())))?;
     }
-    let written = File::create(&unfinished)
+    let written = unlinked::create_anew(&unfinished)
         .and_then(|mut file| file.write_all(&entry.bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&unfinished, &path));
     if let Err(error) = written {

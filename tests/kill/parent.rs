@@ -130,10 +130,3 @@ pub fn kill_after(deeds: &str, place: &Path, lines: u64) -> Told {
     actor.end(&mut told);
     told
 }
-
-impl Told {
-    /// Told nothing, and came to no end.
-    pub fn nothing() -> Self {
-        Self::default()
-    }
-}

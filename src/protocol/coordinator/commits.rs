@@ -404,8 +404,10 @@ impl Coordinator {
     fn commit_ended(&mut self, now: Timestamp, end: CommitEnd) {
         self.timers.disarm(Timer::Doubt);
         if self.phase == Phase::Claiming {
-            if !matches!(end, CommitEnd::Committed { .. }) {
-                self.commits.commit = None;
+            match &end {
+                CommitEnd::Committed { .. } => {}
+                CommitEnd::Overtaken { .. } | CommitEnd::Failed(_) => self.abandon_commit(),
+                CommitEnd::Lost { .. } | CommitEnd::Broken(_) => self.commits.commit = None,
             }
             return self.claim_ended(now, end);
         }

@@ -107,10 +107,7 @@ impl Coordinator {
             Answer::Done(_) => {
                 self.deletes.refused.remove(&file);
                 self.deletes.confirmed.insert(file);
-                if !self.timers.is_armed(Timer::Forget) {
-                    self.timers
-                        .arm(Timer::Forget, now + self.config.limits.forget_delay);
-                }
+                self.forget_soon(now);
                 return Outcome::Accepted;
             }
             Answer::Refused => None,
@@ -122,5 +119,13 @@ impl Coordinator {
         let delay = self.config.limits.retry_delay_after(refused.0);
         self.timers.arm(Timer::Delete(file), now + delay);
         Outcome::Accepted
+    }
+
+    /// Whatever else is committed until then forgets the confirmed ones as well.
+    pub(super) fn forget_soon(&mut self, now: Timestamp) {
+        if !self.timers.is_armed(Timer::Forget) {
+            let delay = self.config.limits.forget_delay;
+            self.timers.arm(Timer::Forget, now + delay);
+        }
     }
 }

@@ -356,7 +356,7 @@ mod tests {
             |account| account.comparisons[1].difference.unexpected = 1,
             |account| account.comparisons[1].difference.different = 1,
             |account| account.comparisons[1].position = 99,
-            |account| drop(account.comparisons.pop()),
+            |account| account.comparisons.truncate(account.comparisons.len() - 1),
             |account| account.finished_at = Some(99),
             |account| account.kills[0].counts = false,
             |account| account.left_over_files = Some(1),

@@ -352,6 +352,35 @@ fn a_delete_confirmed_during_a_commit_is_forgotten_without_another_reason() {
 }
 
 #[test]
+fn a_claim_that_was_overtaken_deletes_its_record() {
+    let mut world = World::running(config(), 1);
+    world.complete(&[1], &[]);
+    let mut store = core::mem::take(&mut world.store);
+    store.swaps = Some(Swaps::Hold);
+    let mut late = World::beside(store, config(), 2);
+    // A first claim since a completion does not wait, so its swap is what is held.
+    assert_eq!(late.coordinator.view().phase, Phase::Claiming);
+    let mut store = core::mem::take(&mut late.store);
+    store.swaps = None;
+    let mut first = World::beside(store, config(), 3);
+    assert_eq!(first.coordinator.view().phase, Phase::Leading);
+    late.store = core::mem::take(&mut first.store);
+    late.drain();
+    late.pass(Duration::from_secs(60));
+    assert_eq!(late.coordinator.view().phase, Phase::Leading);
+    let named = late.coordinator.view().current.unwrap().named();
+    let named: alloc::vec::Vec<_> = named.iter().map(ToString::to_string).collect();
+    let objects = late.store.objects.keys();
+    let stored: alloc::vec::Vec<_> = objects
+        .filter(|name| name.starts_with("manifest/"))
+        .collect();
+    assert!(
+        stored.iter().copied().eq(named.iter()),
+        "{stored:?} {named:?}"
+    );
+}
+
+#[test]
 fn a_record_of_a_claim_that_came_too_late_is_swept_and_a_guests_on_its_way_is_not() {
     let mut world = World::running(config(), 1);
     let current = world.coordinator.view().current.unwrap();
@@ -379,6 +408,35 @@ fn a_record_of_a_claim_that_came_too_late_is_swept_and_a_guests_on_its_way_is_no
     for name in &on_its_way {
         assert!(world.store.objects.contains_key(name), "{name}");
     }
+}
+
+/// Nothing else is to be committed, so a commit of its own has to forget it.
+#[test]
+fn what_is_deleted_while_others_are_being_forgotten_is_forgotten_too() {
+    let mut world = World::running(config(), 1);
+    world
+        .store
+        .undeletable
+        .extend(["shared/1/1".into(), "shared/1/2".into()]);
+    world.complete(&[1], &[]);
+    for number in 2..5 {
+        world.complete(&[number], &[number - 1]);
+    }
+    world.store.undeletable.remove("shared/1/1");
+    world.store.swaps = Some(Swaps::Hold);
+    world.pass(Duration::from_secs(2));
+    assert!(
+        world.coordinator.view().commit.is_some(),
+        "one is being forgotten"
+    );
+    world.store.undeletable.clear();
+    world.pass(Duration::from_secs(60));
+    assert!(world.store.deleted.contains(&"shared/1/2".into()));
+    world.store.swaps = None;
+    world.drain();
+    world.pass(Duration::from_secs(5));
+    assert!(world.manifest().tombstones().is_empty());
+    assert!(world.coordinator.view().cleaner_idle);
 }
 
 #[test]
