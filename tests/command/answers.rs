@@ -131,6 +131,11 @@ async fn one_of_several_participants_is_to_be_chosen() {
         error["message"].as_str().unwrap().contains("orders/7"),
         "{error}"
     );
+    // Names come from outside: a terminal is told none of what it would obey.
+    let service = world.start("red\u{1b}[31m").await;
+    service.close().await;
+    let text = run(["ls", "--root", root.to_str().unwrap()]);
+    assert!(text.out.contains("red\\u{1b}[31m") && !text.out.contains('\u{1b}'));
     // A path says whose file it is.
     let path = format!("{}/shared/1/1", world.folder("ein Käse").display());
     assert_eq!(
