@@ -121,6 +121,8 @@ labels! {
     Permanent = "permanent",
     /// What a user asks a coordinator for.
     Request = "request",
+    /// What is wrong with an acknowledgement.
+    Garbled = "garbled",
 }
 
 /// A choice that was made: its label, its place among the label's choices, and the answer.
@@ -274,13 +276,11 @@ fn scripted(answers: &[u32], next: &mut usize, asked: &mut Vec<u32>, n: u32) -> 
 
 fn by_weight(weights: &[u32], drawn: u32) -> u32 {
     let mut left = drawn;
-    let mut index = 0;
-    for weight in weights {
+    for (index, weight) in (0..).zip(weights) {
         if left < *weight {
             return index;
         }
         left -= weight;
-        index += 1;
     }
     0
 }

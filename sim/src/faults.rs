@@ -55,6 +55,18 @@ pub enum Fault {
     Closes,
     /// The machine under a directory loses its power, and with it what was not synced.
     PowerCuts,
+    /// For a while the store denies or fails everything that a process asks.
+    Outages,
+    /// A put in doubt has left something else under its name.
+    TornPuts,
+    /// Puts under a certain name are never answered, for ever.
+    HangingNames,
+    /// A local file has another length when it is read than at the cut.
+    LocalDamage,
+    /// Retained checkpoints are pinned and unpinned.
+    Pins,
+    /// An acknowledgement says what contradicts the registry.
+    GarbledAcknowledgements,
     /// A directory has no space.
     NoSpace,
 }
@@ -88,6 +100,12 @@ impl Fault {
         Self::Cancels,
         Self::Closes,
         Self::PowerCuts,
+        Self::Outages,
+        Self::TornPuts,
+        Self::HangingNames,
+        Self::LocalDamage,
+        Self::Pins,
+        Self::GarbledAcknowledgements,
         Self::NoSpace,
     ];
 
@@ -124,6 +142,12 @@ impl Fault {
             Self::Cancels => "cancels",
             Self::Closes => "closes",
             Self::PowerCuts => "power-cuts",
+            Self::Outages => "outages",
+            Self::TornPuts => "torn-puts",
+            Self::HangingNames => "hanging-names",
+            Self::LocalDamage => "local-damage",
+            Self::Pins => "pins",
+            Self::GarbledAcknowledgements => "garbled-acknowledgements",
             Self::NoSpace => "no-space",
         }
     }

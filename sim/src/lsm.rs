@@ -79,6 +79,8 @@ pub enum Content {
     State(Table),
     /// A pack: the numbers of the live files, oldest first.
     Pack(Vec<u64>),
+    /// What is left of a write that broke off, or of a damaged file.
+    Torn,
 }
 
 /// The bytes of all files there ever were.
@@ -299,7 +301,9 @@ impl Lsm {
 fn table_of(contents: &Contents, id: ContentId) -> &Table {
     match contents.get(id) {
         Content::State(table) => table,
-        Content::Pack(_) => panic!("content {} of a live file is a pack", id.0),
+        Content::Pack(_) | Content::Torn => {
+            panic!("content {} of a live file is no table", id.0)
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use stillpoint::protocol::limits::Limits;
 
 use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
+use crate::oracle::facts::Configured;
 
 /// How long runs are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -123,6 +124,16 @@ impl Profile {
         }
     }
 
+    /// What coordinators are configured to do, as their users can see it.
+    #[must_use]
+    pub fn configured(&self) -> Configured {
+        Configured {
+            max_concurrent: self.config.max_concurrent,
+            min_pause: u64::try_from(self.config.min_pause.as_micros()).unwrap_or(u64::MAX),
+            num_retained: self.config.num_retained,
+        }
+    }
+
     /// The number of subtasks.
     #[must_use]
     pub fn subtasks(&self) -> u32 {
@@ -132,12 +143,14 @@ impl Profile {
 
 /// Whether a class can happen to this kind of store.
 fn is_possible(fault: Fault, store: StoreKind) -> bool {
-    match fault {
-        Fault::PowerCuts | Fault::NoSpace => store == StoreKind::Directory,
-        Fault::LateRequests | Fault::SpuriousRefusals | Fault::LaggingLists => {
-            store == StoreKind::Object
-        }
-        _ => true,
+    let directory_only = matches!(fault, Fault::PowerCuts | Fault::NoSpace);
+    let object_only = matches!(
+        fault,
+        Fault::LateRequests | Fault::SpuriousRefusals | Fault::LaggingLists | Fault::TornPuts
+    );
+    match store {
+        StoreKind::Object => !directory_only,
+        StoreKind::Directory => !object_only,
     }
 }
 
@@ -160,6 +173,11 @@ fn rarities(fault: Fault) -> [u32; 3] {
         Fault::Closes | Fault::PowerCuts => [60, 25, 12],
         Fault::FailedSnapshots | Fault::OlderRestores => [12, 5, 3],
         Fault::FailedUploads | Fault::FailedDeletes => [30, 10, 4],
+        Fault::Outages => [40, 20, 10],
+        Fault::TornPuts => [100, 40, 15],
+        Fault::HangingNames | Fault::LocalDamage => [100, 40, 20],
+        Fault::Pins => [12, 5, 2],
+        Fault::GarbledAcknowledgements => [60, 25, 10],
         Fault::NoSpace => [60, 20, 8],
     }
 }

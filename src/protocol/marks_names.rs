@@ -52,6 +52,9 @@ names! {
         SweepsOnlyUnnamed,
         /// The sweep takes only manifest objects of epochs that are over.
         SweepsOnlyOlderEpochs,
+        /// Of its own epoch, the sweep takes only records of other lives for versions that `CURRENT`
+        /// has reached without them: no swap can come to name them.
+        SweepsWhatCameTooLate,
         /// The sweep takes only manifest objects that `CURRENT` does not name.
         SweepsNothingNamed,
         // ---- an attempt of a subtask ----
@@ -134,6 +137,15 @@ names! {
         SweepFoundGarbage,
         /// A listing broke off.
         ListingBrokeOff,
+        // ---- registry and loader ----
+        /// A file came back with a restored checkpoint, or is shared by subtasks.
+        FileCameBack,
+        /// A dropped checkpoint handed an interval to the one before it.
+        IntervalHandedOn,
+        /// A loader used an older snapshot because the newest was at fault.
+        SnapshotSkipped,
+        /// A loader began anew because `CURRENT` had moved on.
+        LoadStartedAnew,
         // ---- an attempt of a subtask ----
         /// Two overlapping snapshots share an upload.
         UploadSharedBySnapshots,
@@ -177,14 +189,5 @@ names! {
         CutCameTooLate,
         /// An attempt learned that the manifest does not name it.
         AttemptFoundItselfReplaced,
-        // ---- registry and loader ----
-        /// A file came back with a restored checkpoint, or is shared by subtasks.
-        FileCameBack,
-        /// A dropped checkpoint handed an interval to the one before it.
-        IntervalHandedOn,
-        /// A loader used an older snapshot because the newest was at fault.
-        SnapshotSkipped,
-        /// A loader began anew because `CURRENT` had moved on.
-        LoadStartedAnew,
     }
 }

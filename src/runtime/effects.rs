@@ -151,20 +151,27 @@ async fn put(driver: &Arc<Driver>, to: FileName, content: &Content) -> Answer<Di
 /// what is there is what was to be stored.
 async fn compare(driver: &Arc<Driver>, key: &Key, content: &Content) -> Answer<Digest> {
     let around = &driver.around;
+    let Some(wanted) = body(content) else {
+        return Answer::Refused;
+    };
+    // One of another length is not read: it may be any size.
+    match at_once(around.store.size(key), around.config.progress_deadline).await {
+        Answer::Done(size_bytes) if size_bytes == wanted.size_bytes() => {}
+        Answer::Done(_) | Answer::Refused => return Answer::Refused,
+        Answer::Failed(failure) => return Answer::Failed(failure),
+        Answer::Unknown(failure) => return Answer::Unknown(failure),
+    }
     let progress = Progress::default();
     let stored = Box::pin(storage::digest(&*around.store, key, &progress));
     let stored = match patiently(stored, &progress, around.config.progress_deadline).await {
         Answer::Done(stored) => stored,
         other @ (Answer::Refused | Answer::Failed(_) | Answer::Unknown(_)) => return other,
     };
-    let local = match body(content) {
-        Some(body) => match body.into_reader().await {
-            Answer::Done(reader) => reader,
-            Answer::Refused => return Answer::Refused,
-            Answer::Failed(failure) => return Answer::Failed(failure),
-            Answer::Unknown(failure) => return Answer::Unknown(failure),
-        },
-        None => return Answer::Refused,
+    let local = match wanted.into_reader().await {
+        Answer::Done(reader) => reader,
+        Answer::Refused => return Answer::Refused,
+        Answer::Failed(failure) => return Answer::Failed(failure),
+        Answer::Unknown(failure) => return Answer::Unknown(failure),
     };
     match digest(local).await {
         Ok(local) if local == stored => Answer::Done(stored),

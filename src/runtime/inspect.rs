@@ -173,6 +173,8 @@ impl VerifyReport {
 pub struct CollectReport {
     /// Condemned files that are deleted, or would be.
     pub deleted: Vec<FileName>,
+    /// Condemned files that were gone already: a later commit of the holder forgets them.
+    pub absent: Vec<FileName>,
     /// Condemned files that could not be deleted, and why.
     pub failed: Vec<(FileName, Error)>,
     /// Files that only a holder may condemn: what was left, and why.
@@ -446,8 +448,8 @@ impl Inspection {
         Ok(report)
     }
 
-    /// Deletes what is condemned already, and says what it left. Harmless beside a holder, which
-    /// does the same.
+    /// Reads the manifest again, deletes what is condemned in it, and says what it left. Harmless
+    /// beside a holder, which does the same.
     ///
     /// # Errors
     /// What the store says, if it can't be listed. What could not be deleted stands in the report.
@@ -458,8 +460,14 @@ impl Inspection {
             unparsable,
             ..CollectReport::default()
         };
-        for file in listed {
-            match self.standing(file) {
+        // Listed first, read second: what an attempt has stored that began meanwhile is known as its.
+        let seen = Self {
+            participant: self.participant.clone(),
+            around: self.around.clone(),
+            manifest: read(&self.participant, &self.around).await.map_err(about)?,
+        };
+        for &file in &listed {
+            match seen.standing(file) {
                 FileStanding::Held { .. } => report.held_files += 1,
                 // Every one of them is deleted below, whether the list shows it or not.
                 FileStanding::Condemned => {}
@@ -468,7 +476,7 @@ impl Inspection {
                 | FileStanding::Orphaned) => report.left.push((file, standing)),
             }
         }
-        for &file in self.manifest.tombstones() {
+        for &file in seen.manifest.tombstones() {
             let deleted = if dry_run {
                 Ok(())
             } else {
@@ -479,7 +487,8 @@ impl Inspection {
                 done(at_once(delete, self.around.config.progress_deadline).await)
             };
             match deleted {
-                Ok(()) => report.deleted.push(file),
+                Ok(()) if listed.contains(&file) => report.deleted.push(file),
+                Ok(()) => report.absent.push(file),
                 Err(error) => report.failed.push((file, about(error).with_file(file))),
             }
         }
@@ -598,20 +607,28 @@ async fn check(
     let mut tries = 0;
     loop {
         around.budget.admit().await;
-        let answer = match depth {
-            VerifyDepth::Sizes => {
-                at_once(around.store.size(&key), deadline)
-                    .await
-                    .map(|size_bytes| Digest {
-                        size_bytes,
-                        checksum: file.digest.checksum,
-                    })
+        let size = at_once(around.store.size(&key), deadline).await;
+        let answer = match (size, depth) {
+            // One of another length is not read: it may be any size.
+            (Answer::Done(size_bytes), _) if size_bytes != file.digest.size_bytes => {
+                let cause = format!(
+                    "{size_bytes} bytes, recorded are {}",
+                    file.digest.size_bytes
+                );
+                return Err(Error::new(ErrorKind::Corrupt, cause));
             }
-            VerifyDepth::Checksums => {
+            (Answer::Done(size_bytes), VerifyDepth::Sizes) => {
+                moved.add(size_bytes);
+                return Ok(());
+            }
+            (Answer::Done(_), VerifyDepth::Checksums) => {
                 let _permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
                 let read = Box::pin(storage::digest(&*around.store, &key, moved));
                 patiently(read, moved, deadline).await
             }
+            (Answer::Refused, _) => Answer::Refused,
+            (Answer::Failed(failure), _) => Answer::Failed(failure),
+            (Answer::Unknown(failure), _) => Answer::Unknown(failure),
         };
         let failure = match answer {
             Answer::Done(found) if found == file.digest => return Ok(()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::calls;
 use super::clock::Clock;
 use crate::error::{Error, ErrorKind};
+use crate::protocol::answer::FailureKind;
 use crate::protocol::limits::Limits;
 use crate::protocol::manifest::{Expected, LoadError, Loaded, Loader};
 use crate::protocol::outcome::Outcome;
@@ -48,6 +49,10 @@ pub(super) fn error(error: LoadError) -> Error {
         | LoadError::Inconsistent { .. }
         | LoadError::Contradiction { .. } => ErrorKind::Corrupt,
         LoadError::ForeignRoot { .. } | LoadError::NewerFormat { .. } => ErrorKind::Incompatible,
+        // Longer than any that was written.
+        LoadError::Unreadable { failure, .. } if failure.kind == FailureKind::TooLarge => {
+            ErrorKind::Corrupt
+        }
         LoadError::Unreadable { failure, .. } => failure.kind.into(),
         LoadError::Overtaken(_) => ErrorKind::Unavailable,
     };

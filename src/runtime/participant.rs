@@ -298,6 +298,29 @@ fn wanted(manifest: &Manifest, from: From) -> Result<Option<(Wanted, Vec<u8>)>> 
 
 /// A local directory that is equal to a checkpoint, or empty on the first start: open your state
 /// there, then attach it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// use stillpoint::{Memory, MemoryState, Repository, RestoreOptions};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("one")).await?;
+/// let participant = restored.attach(MemoryState::new())?;
+/// participant.checkpoint("position 1")?.completed().await?;
+/// participant.checkpoint("position 2")?.completed().await?;
+/// participant.close().await?;
+///
+/// let claim = repository.claim("orders/7").await?;
+/// let options = RestoreOptions::new().fallback(1); // the one before the newest
+/// let restored = claim.restore_with(directory.path().join("two"), &options).await?;
+/// assert_eq!(restored.user_bytes(), Some(&b"position 1"[..]));
+/// let state = MemoryState::open(restored.directory())?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the directory is locked for as long as this lives"]
 pub struct Restored {
     session: Arc<Session>,

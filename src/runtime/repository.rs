@@ -175,6 +175,15 @@ impl Repository {
         Inspection::load(participant, self.around(participant)?).await
     }
 
+    /// The folder of a participant's objects, seen from the repository:
+    /// `participants/orders%2F7` for `orders/7`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a name that can't be.
+    pub fn folder(&self, participant: &str) -> Result<String> {
+        Ok(name::folder(participant)?.to_string())
+    }
+
     fn around(&self, participant: &str) -> Result<Surroundings> {
         let folder = name::folder(participant)?;
         let shared = &self.shared;

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::failure::failed;
+use super::unlinked;
 use crate::protocol::answer::{Failure, FailureKind};
 
 const LOCK: &str = "LOCK";
@@ -141,7 +142,7 @@ impl Removed {
 /// Held while directories are made and removed below `base`: short, but for removing.
 fn lock_base(base: &Path) -> Result<File, Failure> {
     let path = base.join(LOCK);
-    File::options()
+    unlinked::options()
         .create(true)
         .truncate(false)
         .write(true)

@@ -31,6 +31,7 @@ use parking_lot::Mutex;
 use super::failure::failed;
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::Pack;
+use super::unlinked;
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::FileDescription;
 use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
@@ -113,8 +114,10 @@ impl StateDirectory {
         let made = make(path)?;
         let found = contents(path)?;
         let own = path.join(OWN_FOLDER);
-        let foreign = found.iter().find(|name| *name != OWN_FOLDER);
-        let ours = is_file(&own.join(OURS))?;
+        // A link in the place of our folder is not ours, and leads elsewhere.
+        let is_own = |name: &str| name == OWN_FOLDER && is_directory(&own).unwrap_or(true);
+        let foreign = found.iter().find(|name| !is_own(name));
+        let ours = is_directory(&own)? && is_file(&own.join(OURS))?;
         if let (Some(found), false) = (foreign, ours) {
             let (path, found) = (path.to_owned(), found.clone());
             return Err(DirectoryError::Foreign { path, found });
@@ -325,7 +328,7 @@ impl StateDirectory {
     fn write_durably(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.own(name);
         let unfinished = self.own(&format!("{name}.unfinished"));
-        File::create(&unfinished)
+        unlinked::create_anew(&unfinished)
             .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
             .and_then(|()| fs::rename(&unfinished, &path))
             .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
@@ -396,7 +399,7 @@ fn contents(path: &Path) -> Result<Vec<String>, Failure> {
 fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
     let lock_path = own.join(LOCK);
     let doing = format_args!("locking {}", lock_path.display()).to_string();
-    let file = File::options()
+    let file = unlinked::options()
         .create(true)
         .truncate(false)
         .write(true)

@@ -9,13 +9,14 @@
 //! length, inode and time of change are what they were when it was written.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::unlinked;
 use crate::protocol::answer::Digest;
 use crate::protocol::file::FileDescription;
 use crate::protocol::id::{FileName, LocalName, RootId};
@@ -89,7 +90,7 @@ fn take(bytes: &[u8]) -> Option<(Mark, &[u8])> {
 
 /// Adds a mark at the end.
 pub(super) fn append(path: &Path, mark: &Mark) -> io::Result<()> {
-    let mut file = File::options().append(true).open(path)?;
+    let mut file = unlinked::options().append(true).open(path)?;
     file.write_all(&frame(mark)?)
 }
 
@@ -103,7 +104,7 @@ pub(super) fn replace<'a>(
     for mark in marks {
         bytes.extend(frame(mark)?);
     }
-    fs::write(unfinished, &bytes)?;
+    unlinked::create_anew(unfinished)?.write_all(&bytes)?;
     fs::rename(unfinished, path)
 }
 

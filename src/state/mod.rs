@@ -29,6 +29,7 @@ pub mod pack;
 #[cfg(feature = "rocksdb")]
 pub mod rocksdb;
 mod secured;
+mod unlinked;
 
 use std::fmt;
 use std::path::Path;

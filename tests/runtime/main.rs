@@ -12,6 +12,7 @@ mod files;
 mod flow;
 mod guests;
 mod restores;
+mod rivals;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
 

@@ -17,7 +17,9 @@ fn open_db(directory: &Path) -> Arc<DB> {
     Arc::new(DB::open(&options, directory).unwrap())
 }
 
-fn pairs(db: &DB) -> Vec<(Box<[u8]>, Box<[u8]>)> {
+type Pairs = Vec<(Box<[u8]>, Box<[u8]>)>;
+
+fn pairs(db: &DB) -> Pairs {
     let pairs = db.iterator(stillpoint::rocksdb::IteratorMode::Start);
     pairs.collect::<Result<_, _>>().unwrap()
 }

@@ -1,7 +1,7 @@
-//! Completed checkpoints only rise, over all lives of all coordinators, and so do epochs,
-//! versions and the bounds of reserved ids: what a record says can be so.
+//! Completed checkpoints only rise, over all lives of all coordinators, and so do epochs and
+//! versions; and so do the completions that an attempt tells its user of.
 
-use stillpoint::protocol::id::{CheckpointId, Epoch, Version};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, Version};
 
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts};
@@ -12,12 +12,21 @@ pub struct CompletedIsMonotone {
     newest: Option<CheckpointId>,
     epoch: Epoch,
     version: Version,
+    told: std::collections::BTreeMap<AttemptId, CheckpointId>,
 }
 
 impl Invariant for CompletedIsMonotone {
     const NAME: &'static str = "CompletedIsMonotone";
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+        if let Fact::AttemptToldCompleted(attempt, checkpoint) = fact {
+            return match self.told.insert(*attempt, *checkpoint) {
+                Some(before) if before >= *checkpoint => Self::broken(format!(
+                    "{attempt} tells of {checkpoint} as complete after {before}"
+                )),
+                Some(_) | None => Ok(()),
+            };
+        }
         if !matches!(fact, Fact::Committed(_)) {
             return Ok(());
         }
@@ -68,6 +77,14 @@ mod tests {
             vec![complete(4, &[file(1, 2)], &[])],
         );
         assert!(verdict.is_err());
+    }
+
+    #[test]
+    fn a_completion_told_in_reverse_breaks_it() {
+        let (mut invariant, mut facts) = (CompletedIsMonotone::default(), Facts::default());
+        let told = |id| Fact::AttemptToldCompleted(AttemptId(1), CheckpointId(id));
+        show(&mut invariant, &mut facts, told(2)).expect("the first");
+        assert!(show(&mut invariant, &mut facts, told(1)).is_err());
     }
 
     #[test]

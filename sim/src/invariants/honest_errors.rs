@@ -2,6 +2,7 @@
 //! called lost that is there, and no start is empty where something completed.
 
 use stillpoint::protocol::coordinator::{CoordinatorError, Notice};
+use stillpoint::protocol::manifest::LoadError;
 
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts};
@@ -20,9 +21,11 @@ impl Invariant for HonestErrors {
         match notice {
             Notice::Failed {
                 error: CoordinatorError::Load(error),
-            } if !facts.reads_damaged => Self::broken(format!(
-                "{process} reports damage where there is none: {error}"
-            )),
+            } if !facts.reads_damaged && !matches!(error, LoadError::Unreadable { .. }) => {
+                Self::broken(format!(
+                    "{process} reports damage where there is none: {error}"
+                ))
+            }
             Notice::Deployed {
                 attempts,
                 restore: None,

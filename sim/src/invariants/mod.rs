@@ -3,8 +3,16 @@
 //! An invariant reads [`Facts`] and keeps what it needs of the past. [`Invariant::observe`] is
 //! cheap and looks only at what the fact can have broken; [`Invariant::check`] looks at all of it
 //! and runs every 64th event and at the end.
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "an invariant reads the facts that it is about and no others"
+)]
 
+mod aborted_is_not_started;
+mod acknowledgements_agree;
+mod closing_leaves_nothing;
 mod completed_is_monotone;
+mod configuration_is_obeyed;
 mod garbage_is_collected;
 mod honest_errors;
 mod names_are_never_reused;
@@ -18,7 +26,11 @@ mod tombstone_is_never_referred_to;
 
 use std::fmt;
 
+pub use aborted_is_not_started::AbortedIsNotStarted;
+pub use acknowledgements_agree::AcknowledgementsAgree;
+pub use closing_leaves_nothing::ClosingLeavesNothing;
 pub use completed_is_monotone::CompletedIsMonotone;
+pub use configuration_is_obeyed::ConfigurationIsObeyed;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
@@ -137,6 +149,10 @@ invariants! {
     restorable_checkpoint_exists: RestorableCheckpointExists,
     restore_is_exact: RestoreIsExact,
     honest_errors: HonestErrors,
+    configuration_is_obeyed: ConfigurationIsObeyed,
+    acknowledgements_agree: AcknowledgementsAgree,
+    closing_leaves_nothing: ClosingLeavesNothing,
+    aborted_is_not_started: AbortedIsNotStarted,
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use stillpoint::protocol::answer::Digest;
-use stillpoint::protocol::coordinator::Notice;
+use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, SubtaskId,
 };
@@ -69,6 +69,8 @@ pub enum Fact {
     Committed(Record),
     /// Somebody asks the store to delete a state file.
     DeleteAsked(Caller, FileName),
+    /// The store has carried out an attempt's delete.
+    DeleteCarriedOut(FileName),
     /// Somebody asks the store to delete a manifest object.
     ManifestDeleteAsked(Caller, ManifestName),
     /// Somebody asks the store to keep a manifest object.
@@ -91,6 +93,39 @@ pub enum Fact {
     RestoreFailed(CheckpointId, SubtaskId, AttemptId, String),
     /// An attempt's process is gone.
     AttemptGone(AttemptId),
+    /// An attempt has closed in good order.
+    AttemptClosed(AttemptId),
+    /// An attempt told its user that a checkpoint is complete.
+    AttemptToldCompleted(AttemptId, CheckpointId),
+    /// An attempt was asked for a checkpoint.
+    TriggerHeard(AttemptId, CheckpointId, Epoch),
+    /// An attempt was told that a checkpoint will never be.
+    AbortHeard(AttemptId, CheckpointId, Epoch),
+    /// This is what is left of a write that broke off.
+    Torn(ContentId),
+    /// Somebody made an acknowledgement contradict the registry.
+    AcknowledgementGarbled,
+}
+
+/// What coordinators are configured to do, as far as a user can see whether they do it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Configured {
+    /// Checkpoints that may be under way at once.
+    pub max_concurrent: usize,
+    /// The least time between the end of a checkpoint and a periodic one, in microseconds.
+    pub min_pause: u64,
+    /// Completed checkpoints that are retained.
+    pub num_retained: usize,
+}
+
+impl Default for Configured {
+    fn default() -> Self {
+        Self {
+            max_concurrent: usize::MAX,
+            min_pause: 0,
+            num_retained: usize::MAX,
+        }
+    }
 }
 
 /// What is true.
@@ -118,8 +153,22 @@ pub struct Facts {
     pub makers: BTreeMap<ManifestName, Caller>,
     /// How many checkpoints have completed.
     pub completions: u64,
+    /// The checkpoints that have completed, in order.
+    pub completed: Vec<CheckpointId>,
+    /// What users were told was aborted, and why, in order.
+    pub aborted: Vec<(CheckpointId, AbortReason)>,
+    /// What was restored, in order.
+    pub restored: Vec<(CheckpointId, SubtaskId)>,
     /// How many restores have brought a state back.
     pub restores: u64,
+    /// The time.
+    pub now: u64,
+    /// What coordinators are configured to do.
+    pub config: Configured,
+    /// What is left of writes that broke off.
+    pub torn: BTreeSet<ContentId>,
+    /// Whether an acknowledgement was made to contradict the registry.
+    pub garbled: bool,
     /// Whether a read has brought something else than is stored.
     pub reads_damaged: bool,
     /// The epoch of each process that came to lead.
@@ -152,8 +201,12 @@ impl Facts {
             }
             Fact::Committed(record) => {
                 self.durable.apply(record).map_err(|nonsense| nonsense.0)?;
-                let completes = |change: &&Change| matches!(change, Change::Complete(_));
-                self.completions += record.changes.iter().filter(completes).count() as u64;
+                for change in &record.changes {
+                    if let Change::Complete(completion) = change {
+                        self.completions += 1;
+                        self.completed.push(completion.checkpoint);
+                    }
+                }
             }
             Fact::DeleteAsked(_, name) => {
                 self.delete_asked.insert(*name);
@@ -161,7 +214,13 @@ impl Facts {
             Fact::ManifestPutAsked(caller, name) => {
                 self.makers.insert(*name, *caller);
             }
-            Fact::Restored(..) => self.restores += 1,
+            Fact::Restored(checkpoint, subtask, ..) => {
+                self.restores += 1;
+                self.restored.push((*checkpoint, *subtask));
+            }
+            Fact::Told(_, Notice::Aborted { checkpoint, reason }) => {
+                self.aborted.push((*checkpoint, reason.clone()));
+            }
             Fact::ReadDamaged => self.reads_damaged = true,
             Fact::CutTaken(checkpoint, subtask, attempt, table) => {
                 self.cuts
@@ -180,11 +239,20 @@ impl Facts {
                 self.epochs.insert(*process, *epoch);
             }
             Fact::Committing(_)
+            | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
             | Fact::RestoreFailed(..)
-            | Fact::AttemptGone(_) => {}
+            | Fact::AttemptGone(_)
+            | Fact::AttemptClosed(_)
+            | Fact::AttemptToldCompleted(..)
+            | Fact::TriggerHeard(..)
+            | Fact::AbortHeard(..) => {}
+            Fact::Torn(content) => {
+                self.torn.insert(*content);
+            }
+            Fact::AcknowledgementGarbled => self.garbled = true,
         }
         Ok(())
     }

@@ -109,6 +109,15 @@ impl Request {
         }
     }
 
+    /// Whether it puts something under a fresh name.
+    #[must_use]
+    pub fn is_put(&self) -> bool {
+        matches!(
+            self,
+            Self::Upload { .. } | Self::Call(StoreCall::Put { .. })
+        )
+    }
+
     /// Whether its answer can be a conflict although nothing was stored.
     #[must_use]
     pub fn is_swap(&self) -> bool {
@@ -233,8 +242,6 @@ pub struct Progress {
     pub step: u32,
     /// The temporary name it uses, in a directory.
     pub temporary: Option<u64>,
-    /// What it read in an earlier step.
-    pub seen: Option<Body>,
 }
 
 /// A store of either kind.
@@ -264,6 +271,14 @@ impl Store {
     #[must_use]
     pub fn outlives_caller(&self) -> bool {
         matches!(self, Self::Object(_))
+    }
+
+    /// What is left of a request whose process died.
+    pub fn abandon(&mut self, progress: &Progress) {
+        match self {
+            Self::Object(_) => {}
+            Self::Directory(store) => store.abandon(progress),
+        }
     }
 
     /// Everything that stands in it, readable and durable.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use stillpoint::protocol::answer::{Answer, Failure, FailureKind};
 use stillpoint::protocol::file::{FileDescription, FileKind};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, LocalName, SubtaskId};
-use stillpoint::protocol::message::Message;
+use stillpoint::protocol::message::{Fate, Message};
 use stillpoint::protocol::subtask::{
     Action, Event, LiveFile, Notice, OpToken, Payload, Subtask, SubtaskConfig,
 };
@@ -249,6 +249,7 @@ impl World {
                 let content = self.secured(attempt, checkpoint, &local, kind, size_bytes);
                 match content {
                     Ok(content) => {
+                        let content = self.damaged_locally(content, size_bytes, kind, choices);
                         let request = Request::Upload { name: to, content };
                         self.issue(Caller::Attempt(attempt), request, choices);
                     }
@@ -281,9 +282,15 @@ impl World {
                 let request = Request::Delete { name };
                 self.issue(Caller::Attempt(attempt), request, choices);
             }
-            Action::Tell(Notice::Closed) => self.kill_attempt(attempt, "has closed"),
+            Action::Tell(Notice::Closed) => {
+                self.fact(Fact::AttemptClosed(attempt));
+                self.kill_attempt(attempt, "has closed");
+            }
             Action::Tell(Notice::Replaced) => instance.is_declared_dead = true,
-            Action::Tell(Notice::Completed(_) | Notice::Aborted(_) | Notice::Subsumed(_)) => {}
+            Action::Tell(Notice::Completed(checkpoint)) => {
+                self.fact(Fact::AttemptToldCompleted(attempt, checkpoint));
+            }
+            Action::Tell(Notice::Aborted(_) | Notice::Subsumed(_)) => {}
         }
     }
 
@@ -306,7 +313,28 @@ impl World {
         if self.story.is_told() {
             self.tell_of_message(from.to_string(), attempt.to_string(), &message);
         }
+        self.note_heard(attempt, &message);
         self.drive_attempt(attempt, Event::Received(message), choices);
+    }
+
+    fn note_heard(&mut self, attempt: AttemptId, message: &Message) {
+        match message {
+            Message::Trigger(trigger) => {
+                let (checkpoint, epoch) = (trigger.checkpoint, trigger.epoch);
+                self.fact(Fact::TriggerHeard(attempt, checkpoint, epoch));
+            }
+            Message::Notify(notify) if notify.fate == Fate::Aborted => {
+                let (checkpoint, epoch) = (notify.checkpoint, notify.epoch);
+                self.fact(Fact::AbortHeard(attempt, checkpoint, epoch));
+            }
+            Message::Lead(_)
+            | Message::Attach(_)
+            | Message::Attached(_)
+            | Message::Acknowledge(_)
+            | Message::Decline(_)
+            | Message::Answered(_)
+            | Message::Notify(_) => {}
+        }
     }
 
     /// The user of an attempt writes, and the tree flushes and compacts.
@@ -345,6 +373,24 @@ impl World {
         // No benign workload is empty: the first key is always written.
         if drawn == 0 {
             running.lsm.write(0, value);
+        }
+    }
+
+    /// Writes a new value to a key and flushes.
+    pub(super) fn write_and_flush(&mut self, attempt: AttemptId, key: usize) {
+        let value = self.next_value;
+        self.next_value += 1;
+        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
+            running.lsm.write(key % KEYS, value);
+            running.lsm.flush(&mut self.contents);
+        }
+    }
+
+    /// Merges all files into one.
+    pub(super) fn compact_all(&mut self, attempt: AttemptId) {
+        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
+            let all = running.lsm.file_count();
+            running.lsm.compact(0, all, &mut self.contents);
         }
     }
 
@@ -464,6 +510,27 @@ impl World {
             }
             FileKind::State | FileKind::Pack => Ok(content),
         }
+    }
+
+    /// A local file as it is when it is read: its length may be another one by then.
+    fn damaged_locally(
+        &mut self,
+        content: ContentId,
+        size_bytes: u64,
+        kind: FileKind,
+        choices: &mut Choices,
+    ) -> ContentId {
+        let rate = self.profile.rate(Fault::LocalDamage, self.healed);
+        if kind == FileKind::Pack || !choices.chance(rate, Label::ReadDamage) {
+            return content;
+        }
+        self.struck.note(Fault::LocalDamage);
+        let mut torn = self.contents.add(Content::Torn);
+        while torn.digest().size_bytes == size_bytes {
+            torn = self.contents.add(Content::Torn);
+        }
+        self.fact(Fact::Torn(torn));
+        torn
     }
 
     /// Closes an attempt in good order.

@@ -10,14 +10,16 @@
 //!
 //! Invariant: each request is answered exactly once, if its caller lives.
 
-use stillpoint::protocol::answer::FailureKind;
+use stillpoint::protocol::answer::{Answer, FailureKind};
 use stillpoint::protocol::coordinator;
 use stillpoint::protocol::subtask;
 
+use super::script::RequestEffect;
 use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
+use crate::lsm::Content;
 use crate::oracle::facts::{Caller, Fact};
 use crate::store::{Effect, Plain, Progress, Request, Response, StepContext};
 
@@ -35,6 +37,8 @@ pub struct Operation {
 const DEADLINE: u64 = 60_000;
 /// How long a request or answer travels.
 const TRAVEL: u64 = 2_000;
+/// How many names begin to hang after everything else has healed.
+const HANGING_AFTER_HEALING: u32 = 2;
 /// How late a request can land.
 const LATE: u64 = 150_000;
 
@@ -45,10 +49,12 @@ enum Fate {
     Slow,
     LostRequest,
     LostAnswer,
-    Late,
-    Failed,
+    /// It lands so much later.
+    Late(u64),
+    Failed(FailureKind),
     Refused,
     Hangs,
+    Torn,
 }
 
 impl World {
@@ -74,23 +80,31 @@ impl World {
                 operation.request.answered(Plain::Unknown),
                 self.now + DEADLINE,
             ),
-            Fate::LostAnswer | Fate::Late => {
+            Fate::LostAnswer | Fate::Late(_) => {
                 operation.is_silent = true;
                 let unknown = operation.request.answered(Plain::Unknown);
                 self.answer_at(caller, unknown, self.now + DEADLINE);
-                let late = match fate {
-                    Fate::Late => DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate)),
-                    _ => 0,
+                let late = if let Fate::Late(later) = fate {
+                    later
+                } else {
+                    0
                 };
                 self.let_land(operation, self.now + delay + late);
             }
-            Fate::Failed => {
-                let failed = Plain::Failed(FailureKind::Unavailable, "slow down");
+            Fate::Failed(kind) => {
+                let failed = Plain::Failed(kind, "not now");
                 self.answer_at(caller, operation.request.answered(failed), self.now + delay);
             }
             Fate::Refused => {
                 let refused = operation.request.answered(Plain::Refused);
                 self.answer_at(caller, refused, self.now + delay);
+            }
+            Fate::Torn => {
+                operation.is_silent = true;
+                let unknown = operation.request.answered(Plain::Unknown);
+                self.answer_at(caller, unknown, self.now + DEADLINE);
+                operation.request = self.torn(operation.request);
+                self.let_land(operation, self.now + delay);
             }
             Fate::Hangs => self.answer_at(
                 caller,
@@ -129,9 +143,61 @@ impl World {
         }
     }
 
+    /// What a put leaves that broke off half-way.
+    fn torn(&mut self, request: Request) -> Request {
+        use stillpoint::protocol::store::StoreCall;
+        match request {
+            Request::Call(StoreCall::Put { name, mut body }) => {
+                body.truncate(body.len() / 2);
+                Request::Call(StoreCall::Put { name, body })
+            }
+            Request::Upload { name, .. } => {
+                let content = self.contents.add(Content::Torn);
+                self.fact(Fact::Torn(content));
+                Request::Upload { name, content }
+            }
+            Request::Call(_) | Request::Delete { .. } | Request::Fetch { .. } => request,
+        }
+    }
+
+    /// Whether a put under this name is never answered, whatever heals.
+    fn hangs(&mut self, request: &Request, choices: &mut Choices) -> bool {
+        let Request::Upload { name, .. } = request else {
+            return false;
+        };
+        // Some names hang even after everything else has healed; not many, then.
+        let may_hang = !self.healed || self.hanging_since_healed < HANGING_AFTER_HEALING;
+        let rate = self.profile.rate(Fault::HangingNames, !may_hang);
+        if !self.hanging.contains(name) && choices.chance(rate, Label::StoreFate) {
+            self.hanging_since_healed += u32::from(self.healed);
+            self.struck.note(Fault::HangingNames);
+            self.hanging.insert(*name);
+        }
+        self.hanging.contains(name)
+    }
+
     fn fate(&mut self, request: &Request, choices: &mut Choices) -> Fate {
-        if self.deletes_hang && request.is_delete() {
+        if let Some(effect) = self.request_rule(request) {
+            return match effect {
+                RequestEffect::LoseAnswer => Fate::LostAnswer,
+                RequestEffect::LoseRequest => Fate::LostRequest,
+                RequestEffect::Late(later) => Fate::Late(later),
+                RequestEffect::Refuse => Fate::Refused,
+                RequestEffect::Fail => Fate::Failed(FailureKind::Unavailable),
+                RequestEffect::Deny => Fate::Failed(FailureKind::Denied),
+                RequestEffect::Hang => Fate::Hangs,
+                RequestEffect::Tear => Fate::Torn,
+            };
+        }
+        if (self.deletes_hang && request.is_delete()) || self.hangs(request, choices) {
             return Fate::Hangs;
+        }
+        if self.outage.0 > self.now && !self.healed {
+            return Fate::Failed(if self.outage.1 {
+                FailureKind::Denied
+            } else {
+                FailureKind::Unavailable
+            });
         }
         let mut strikes = |fault| {
             let rate = self.profile.rate(fault, self.healed);
@@ -145,15 +211,17 @@ impl World {
             Fate::LostAnswer
         } else if strikes(Fault::LostRequests) {
             Fate::LostRequest
+        } else if request.is_put() && strikes(Fault::TornPuts) {
+            Fate::Torn
         } else if request.is_write() && strikes(Fault::LateRequests) {
-            Fate::Late
+            Fate::Late(DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate)))
         } else if request.is_swap() && strikes(Fault::SpuriousRefusals) {
             Fate::Refused
         } else if strikes(Fault::Throttling)
             || (matches!(request, Request::Upload { .. }) && strikes(Fault::FailedUploads))
             || (request.is_delete() && strikes(Fault::FailedDeletes))
         {
-            Fate::Failed
+            Fate::Failed(FailureKind::Unavailable)
         } else if strikes(Fault::SlowStore) {
             Fate::Slow
         } else {
@@ -191,6 +259,7 @@ impl World {
             .store
             .step(&operation.request, &mut operation.progress, &mut context);
         self.take_effects(&effects, Some(&operation));
+        self.note_delete(&operation.request, response.as_ref());
         if self.struck.count(Fault::DamagedReads) > 0 && !self.watch.facts.reads_damaged {
             self.fact(Fact::ReadDamaged);
         }
@@ -206,6 +275,15 @@ impl World {
                 let delay = self.delay(choices, Label::StoreDelay, TRAVEL);
                 self.answer_at(operation.caller, response, self.now + delay);
             }
+        }
+    }
+
+    fn note_delete(&mut self, request: &Request, response: Option<&Response>) {
+        if let (Request::Delete { name }, Some(Response::Delete { answer, .. })) =
+            (request, response)
+            && matches!(answer, Answer::Done(()))
+        {
+            self.fact(Fact::DeleteCarriedOut(*name));
         }
     }
 
@@ -242,8 +320,14 @@ impl World {
     /// Ends whatever a dead process had under way, where it does not live on without it.
     pub(super) fn drop_operations_of(&mut self, callers: impl Fn(Caller) -> bool) {
         if !self.store.outlives_caller() {
-            self.operations
-                .retain(|_, operation| !callers(operation.caller));
+            let store = &mut self.store;
+            self.operations.retain(|_, operation| {
+                let goes = callers(operation.caller);
+                if goes {
+                    store.abandon(&operation.progress);
+                }
+                !goes
+            });
         }
     }
 
@@ -264,7 +348,13 @@ impl World {
         let Some(id) = found else {
             return;
         };
-        if choices.choose(2, Label::LocalDelay) == 1
+        // What has begun in a directory goes on to its end.
+        let has_begun = self
+            .operations
+            .get(&id)
+            .is_some_and(|operation| operation.progress != Progress::default());
+        if !has_begun
+            && choices.choose(2, Label::LocalDelay) == 1
             && let Some(operation) = self.operations.remove(&id)
         {
             let cancelled = Plain::Failed(FailureKind::Cancelled, "given up");

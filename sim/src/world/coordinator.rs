@@ -15,6 +15,7 @@ use stillpoint::protocol::coordinator::{
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, Nonce, RequestId, RootId, SubtaskId,
 };
+use stillpoint::protocol::manifest::PinOwner;
 use stillpoint::protocol::message::Message;
 
 use super::story::Kind;
@@ -218,6 +219,7 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
+        let id = self.addressee(id);
         if self.story.is_told() {
             let from = match &message {
                 Message::Attach(attach) => attach.attempt.to_string(),
@@ -232,6 +234,21 @@ impl World {
             self.tell_of_message(from, id.to_string(), &message);
         }
         self.drive_coordinator(id, Event::Received(message), choices);
+    }
+
+    /// An address outlives its process: whoever took it over gets what was meant for the other.
+    fn addressee(&mut self, id: ProcessId) -> ProcessId {
+        let astray = self.profile.rate(Fault::AstrayMessages, self.healed);
+        if self.coordinators.contains_key(&id) || !astray.is_possible() {
+            return id;
+        }
+        match self.leader() {
+            Some(leader) => {
+                self.struck.note(Fault::AstrayMessages);
+                leader
+            }
+            None => id,
+        }
     }
 
     pub(super) fn tell_running(
@@ -280,9 +297,7 @@ impl World {
                 }
             }
             Notice::TooManyFailures { .. } => {
-                // The user fails the job over: everything is started anew.
-                let subtasks = self.subtasks();
-                self.deploy(id, subtasks, choices);
+                self.queue.schedule(self.now, Happening::FailOver(id));
             }
             Notice::Deposed { .. } | Notice::Failed { .. } | Notice::Closed => {
                 process.user.leads = None;
@@ -300,6 +315,18 @@ impl World {
             | Notice::Warned { .. }
             | Notice::StoreTrouble { .. }
             | Notice::Unparsable { .. } => {}
+        }
+    }
+
+    /// The user fails the job over: everything is started anew.
+    pub(super) fn fail_over(&mut self, id: ProcessId, choices: &mut Choices) {
+        let leads = self
+            .coordinators
+            .get(&id)
+            .is_some_and(|process| process.user.leads.is_some());
+        if leads {
+            let subtasks = self.subtasks();
+            self.deploy(id, subtasks, choices);
         }
     }
 
@@ -367,6 +394,13 @@ impl World {
         }
         self.queue
             .schedule(self.now + SUPERVISE_PERIOD, Happening::Supervise(id));
+        if self.healed && self.profile.config.interval.is_none() {
+            // Nobody else asks, and the next checkpoint must complete.
+            self.ask_for_checkpoint(id, choices);
+        }
+        let Some(process) = self.coordinators.get(&id) else {
+            return;
+        };
         let known: Vec<(AttemptId, SubtaskId, bool)> = process
             .machine
             .view()
@@ -444,6 +478,29 @@ impl World {
         self.drive_coordinator(id, event, choices);
     }
 
+    /// The number of a user's next request.
+    pub(super) fn next_request(&mut self, id: ProcessId) -> Option<RequestId> {
+        Some(self.coordinators.get_mut(&id)?.user.next_request())
+    }
+
+    /// Lets a process stand still.
+    pub(super) fn pause_coordinator(&mut self, id: ProcessId, until: u64) {
+        if let Some(process) = self.coordinators.get_mut(&id) {
+            process.paused_until = until;
+        }
+    }
+
+    /// Whether a coordinator knows that every named attempt runs.
+    pub(super) fn knows_all_run(&self, id: ProcessId) -> bool {
+        self.coordinators.get(&id).is_some_and(|process| {
+            let attempts = process.machine.view().attempts;
+            !attempts.is_empty()
+                && attempts
+                    .values()
+                    .all(|state| state.running && state.attached)
+        })
+    }
+
     /// A user asks for a checkpoint.
     pub(super) fn ask_for_checkpoint(&mut self, id: ProcessId, choices: &mut Choices) {
         use stillpoint::protocol::coordinator::TriggerKind;
@@ -469,6 +526,38 @@ impl World {
         };
         self.drive_coordinator(id, Event::Cancel { request }, choices);
         true
+    }
+
+    /// A user pins a retained checkpoint, or ends a pin.
+    pub(super) fn pin_or_unpin(&mut self, id: ProcessId, choices: &mut Choices) {
+        let durable = &self.watch.facts.durable;
+        let pins: Vec<_> = durable.pins.iter().cloned().collect();
+        let retained: Vec<CheckpointId> = durable.retained.keys().copied().collect();
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        let request = process.user.next_request();
+        let n = |len: usize| u32::try_from(len).unwrap_or(1);
+        let event = if !pins.is_empty() && choices.choose(2, Label::Request) == 1 {
+            let index = choices.choose(n(pins.len()), Label::Victim) as usize;
+            let (checkpoint, owner) = pins[index].clone();
+            Event::Unpin {
+                request,
+                checkpoint,
+                owner,
+            }
+        } else if retained.is_empty() {
+            return;
+        } else {
+            let index = choices.choose(n(retained.len()), Label::Victim) as usize;
+            let owner = PinOwner(format!("reader-{}", choices.choose(3, Label::Request)));
+            Event::Pin {
+                request,
+                checkpoint: retained[index],
+                owner,
+            }
+        };
+        self.drive_coordinator(id, event, choices);
     }
 
     /// A user closes its coordinator.

@@ -74,6 +74,20 @@ impl World {
         {
             self.close_everything(id, choices);
         }
+        if self.strikes(Fault::Pins, choices)
+            && let Some(id) = self.some_coordinator(choices)
+        {
+            self.pin_or_unpin(id, choices);
+        }
+        if self.strikes(Fault::Outages, choices) {
+            let denied = choices.choose(2, Label::Disturbance) == 1;
+            self.outage = (self.now + self.pause(choices) / 3, denied);
+            self.tell(
+                || "faults".to_owned(),
+                Kind::Fault,
+                || "the store fails everything for a while".to_owned(),
+            );
+        }
         if self.strikes(Fault::PowerCuts, choices) {
             self.cut_power(choices);
         }
@@ -128,7 +142,7 @@ impl World {
         }
     }
 
-    fn close_everything(&mut self, id: ProcessId, choices: &mut Choices) {
+    pub(super) fn close_everything(&mut self, id: ProcessId, choices: &mut Choices) {
         self.tell(|| id.to_string(), Kind::Process, || "is closed".to_owned());
         let attempts: Vec<_> = self.instances.keys().copied().collect();
         for attempt in attempts {
@@ -138,7 +152,7 @@ impl World {
     }
 
     /// The machine under a directory loses its power: every process on it dies.
-    fn cut_power(&mut self, choices: &mut Choices) {
+    pub(super) fn cut_power(&mut self, choices: &mut Choices) {
         self.tell(
             || "faults".to_owned(),
             Kind::Fault,

@@ -28,6 +28,8 @@ pub enum Happening {
     Running(ProcessId, AttemptId),
     /// A coordinator's user looks after the job.
     Supervise(ProcessId),
+    /// A coordinator's user starts everything anew.
+    FailOver(ProcessId),
     /// A worker starts an attempt.
     Start(Box<Start>),
     /// An attempt's process is stopped.
@@ -80,7 +82,7 @@ impl Queue {
     }
 
     /// Takes out what happens next.
-    pub fn next(&mut self) -> Option<(u64, Happening)> {
+    pub fn pop(&mut self) -> Option<(u64, Happening)> {
         self.waiting
             .pop_first()
             .map(|((at, _), happening)| (at, happening))
@@ -108,7 +110,7 @@ mod tests {
         queue.schedule(5, Happening::Kill(AttemptId(1)));
         queue.schedule(3, Happening::Kill(AttemptId(2)));
         queue.schedule(5, Happening::Kill(AttemptId(3)));
-        let order: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(
             order,
             [

@@ -16,6 +16,7 @@
 //! | `coordinator` | coordinator processes, and the user who deploys and supervises |
 //! | `attempt`, `restore` | attempts that run and that restore |
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
+//! | `script` | what a scenario file can do |
 //! | `watch` | facts and invariants |
 //!
 //! Invariant: a step depends on the world and the choices alone. Equal worlds given equal choices
@@ -28,6 +29,7 @@ mod disturb;
 mod happening;
 mod network;
 mod restore;
+pub mod script;
 pub mod story;
 mod watch;
 
@@ -85,6 +87,15 @@ pub struct World {
     pub healed: bool,
     /// Whether deletes hang for ever, whatever else heals.
     pub deletes_hang: bool,
+    /// Until when the store fails everything, and how.
+    outage: (u64, bool),
+    /// Names under which a put is never answered.
+    hanging: std::collections::BTreeSet<stillpoint::protocol::id::FileName>,
+    hanging_since_healed: u32,
+    /// What a script lets go wrong.
+    rules: Vec<script::Rule>,
+    /// Messages that a script holds back.
+    held: Vec<Happening>,
     /// Whether users still write.
     pub writing: bool,
     /// Which faults have struck.
@@ -135,6 +146,11 @@ impl World {
             steps: 0,
             healed: false,
             deletes_hang: false,
+            outage: (0, false),
+            hanging: std::collections::BTreeSet::new(),
+            hanging_since_healed: 0,
+            rules: Vec::new(),
+            held: Vec::new(),
             writing: true,
             struck: Struck::default(),
             digest: Digest::default(),
@@ -152,6 +168,7 @@ impl World {
             next_value: 1,
             profile,
         };
+        world.watch.facts.config = world.profile.configured();
         world.start_coordinator_in(0);
         world
             .queue
@@ -164,11 +181,12 @@ impl World {
     /// # Errors
     /// The broken promise.
     pub fn step(&mut self, choices: &mut Choices) -> Result<bool, Violation> {
-        let Some((at, happening)) = self.queue.next() else {
+        let Some((at, happening)) = self.queue.pop() else {
             return Ok(false);
         };
         debug_assert!(at >= self.now, "time goes backwards");
         self.now = self.now.max(at);
+        self.watch.facts.now = self.now;
         if let Some(until) = self.asleep_until(&happening) {
             self.queue.schedule(until, happening);
             return Ok(true);
@@ -191,6 +209,7 @@ impl World {
             Happening::CoordinatorTimer(process)
             | Happening::ToCoordinator(process, _)
             | Happening::Running(process, _)
+            | Happening::FailOver(process)
             | Happening::Supervise(process) => self.coordinator_paused_until(*process),
             Happening::AttemptTimer(attempt)
             | Happening::ToAttempt(attempt, ..)
@@ -236,6 +255,7 @@ impl World {
             }
             Happening::Running(process, attempt) => self.tell_running(process, attempt, choices),
             Happening::Supervise(process) => self.supervise(process, choices),
+            Happening::FailOver(process) => self.fail_over(process, choices),
             Happening::Start(start) => self.start_attempt(*start, choices),
             Happening::Kill(attempt) => self.kill_attempt(attempt, "is stopped"),
             Happening::Work(attempt) => self.work(attempt, choices),

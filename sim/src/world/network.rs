@@ -1,12 +1,15 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
+use stillpoint::protocol::file::{FileDescription, FileSet};
 use stillpoint::protocol::id::AttemptId;
 use stillpoint::protocol::message::Message;
 
+use super::script::MessageEffect;
 use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
+use crate::lsm::local_name;
 use crate::oracle::facts::{Fact, ProcessId};
 
 /// How long a message travels, in microseconds.
@@ -30,10 +33,16 @@ impl World {
                 answered.checkpoint,
             ));
         }
-        for at in self.arrivals(choices) {
+        let subtask = self.watch.facts.durable.ever_named.get(&to).copied();
+        let rule = self.message_rule(&message, subtask);
+        for at in self.arrivals(rule, choices) {
             let message = Box::new(message.clone());
-            self.queue
-                .schedule(at, Happening::ToAttempt(to, from, message));
+            let arrives = Happening::ToAttempt(to, from, message);
+            if rule == Some(MessageEffect::Hold) {
+                self.hold(arrives);
+            } else {
+                self.queue.schedule(at, arrives);
+            }
         }
     }
 
@@ -45,6 +54,7 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
+        let message = self.garbled(message, choices);
         if let Message::Acknowledge(acknowledge) = &message {
             let names = acknowledge.files.named().iter().map(|file| file.name);
             self.fact(Fact::Acknowledged(
@@ -54,10 +64,16 @@ impl World {
             ));
         }
         let to = self.astray(leader, choices);
-        for at in self.arrivals(choices) {
+        let subtask = self.watch.facts.durable.ever_named.get(&from).copied();
+        let rule = self.message_rule(&message, subtask);
+        for at in self.arrivals(rule, choices) {
             let message = Box::new(message.clone());
-            self.queue
-                .schedule(at, Happening::ToCoordinator(to, message));
+            let arrives = Happening::ToCoordinator(to, message);
+            if rule == Some(MessageEffect::Hold) {
+                self.hold(arrives);
+            } else {
+                self.queue.schedule(at, arrives);
+            }
         }
     }
 
@@ -68,9 +84,53 @@ impl World {
         attempt: AttemptId,
         choices: &mut Choices,
     ) {
-        for at in self.arrivals(choices) {
+        for at in self.arrivals(None, choices) {
             self.queue.schedule(at, Happening::Running(leader, attempt));
         }
+    }
+
+    /// What an attempt with a fault of its own would say: another base, or a name that is condemned.
+    fn garbled(&mut self, mut message: Message, choices: &mut Choices) -> Message {
+        let rate = self
+            .profile
+            .rate(Fault::GarbledAcknowledgements, self.healed);
+        let Message::Acknowledge(acknowledge) = &mut message else {
+            return message;
+        };
+        if !choices.chance(rate, Label::Garbled) {
+            return message;
+        }
+        let attempt = acknowledge.attempt;
+        let condemned = self.watch.facts.durable.tombstones.iter();
+        let mut condemned = condemned.filter(|name| name.attempt == attempt).copied();
+        let mut changed = false;
+        match &mut acknowledge.files {
+            FileSet::Delta { base, .. } if choices.choose(2, Label::Garbled) == 0 => {
+                let retained = self.watch.facts.durable.retained.keys();
+                if let Some(other) = retained.copied().rfind(|other| other != base) {
+                    *base = other;
+                    changed = true;
+                }
+            }
+            FileSet::Delta { added: files, .. } | FileSet::Full(files) => {
+                if let (Some(name), Some(first)) = (condemned.next(), files.first().cloned()) {
+                    files.push(FileDescription { name, ..first });
+                    files.sort();
+                    // One local name each, as the rules of shape demand.
+                    for (number, file) in (900_000..).zip(files.iter_mut()) {
+                        if file.name == name {
+                            file.local = local_name(number);
+                        }
+                    }
+                    changed = true;
+                }
+            }
+        }
+        if changed {
+            self.struck.note(Fault::GarbledAcknowledgements);
+            self.fact(Fact::AcknowledgementGarbled);
+        }
+        message
     }
 
     fn astray(&mut self, leader: ProcessId, choices: &mut Choices) -> ProcessId {
@@ -85,7 +145,15 @@ impl World {
     }
 
     /// When a message arrives: never, once or twice.
-    fn arrivals(&mut self, choices: &mut Choices) -> Vec<u64> {
+    fn arrivals(&mut self, rule: Option<MessageEffect>, choices: &mut Choices) -> Vec<u64> {
+        match rule {
+            None | Some(MessageEffect::Hold) => {}
+            Some(MessageEffect::Lose) => return Vec::new(),
+            Some(MessageEffect::Double(later)) => {
+                let at = self.arrival(choices);
+                return vec![at, at + later];
+            }
+        }
         let lost = self.profile.rate(Fault::LostMessages, self.healed);
         if choices.chance(lost, Label::MessageLost) {
             self.struck.note(Fault::LostMessages);

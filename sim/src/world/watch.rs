@@ -23,6 +23,8 @@ pub struct Watch {
     manifests: BTreeMap<ManifestName, Arc<[u8]>>,
     current: Option<Arc<[u8]>>,
     root: RootId,
+    /// The snapshots that `CURRENT` names.
+    snapshots: Vec<ManifestName>,
 }
 
 impl Watch {
@@ -83,6 +85,10 @@ impl Watch {
         }
         let names = current.snapshots().iter().chain(current.tail());
         self.take(&Fact::CurrentNames(names.copied().collect()));
+        if *current.snapshots() != *self.snapshots {
+            self.snapshots = current.snapshots().to_vec();
+            self.check_manifest();
+        }
         committed
     }
 

@@ -89,6 +89,29 @@ impl Commits {
         self.commit.as_ref()
     }
 
+    /// Whether the commit under way condemns a file.
+    pub(super) fn condemns(&self, file: FileName) -> bool {
+        let changes = self
+            .commit
+            .iter()
+            .flat_map(|commit| &commit.record().changes);
+        changes
+            .filter_map(|change| match change {
+                Change::Condemn { files } => Some(files),
+                Change::Claim { .. }
+                | Change::Reserve { .. }
+                | Change::Describe { .. }
+                | Change::Deploy { .. }
+                | Change::End { .. }
+                | Change::Complete(_)
+                | Change::Subsume { .. }
+                | Change::Forget { .. }
+                | Change::Pin { .. }
+                | Change::Unpin { .. } => None,
+            })
+            .any(|files| files.binary_search(&file).is_ok())
+    }
+
     /// The checkpoint that the commit under way completes.
     pub(super) fn completes(&self) -> Option<CheckpointId> {
         self.covered.completes.filter(|_| self.commit.is_some())
@@ -114,10 +137,6 @@ impl Commits {
 
     pub(super) fn pin(&mut self, intent: PinIntent) {
         self.pins.push(intent);
-    }
-
-    pub(super) fn pins_wanted(&self) -> usize {
-        self.pins.iter().filter(|intent| intent.begins).count()
     }
 
     /// Refuses every request that waits for a commit. Those in a commit under way are settled by
@@ -408,8 +427,10 @@ impl Coordinator {
     fn commit_ended(&mut self, now: Timestamp, end: CommitEnd) {
         self.timers.disarm(Timer::Doubt);
         if self.phase == Phase::Claiming {
-            if !matches!(end, CommitEnd::Committed { .. }) {
-                self.commits.commit = None;
+            match &end {
+                CommitEnd::Committed { .. } => {}
+                CommitEnd::Overtaken { .. } | CommitEnd::Failed(_) => self.abandon_commit(),
+                CommitEnd::Lost { .. } | CommitEnd::Broken(_) => self.commits.commit = None,
             }
             return self.claim_ended(now, end);
         }
@@ -618,29 +639,38 @@ impl Coordinator {
             .expect("a leader has loaded")
             .manifest;
         let pins_max = self.config.limits.pins_max;
-        let room = pins_max.saturating_sub(manifest.pins().len());
-        let crowded = self.commits.pins_wanted() > room;
+        // Those that are wanted before it count for each: they go in the same commit.
+        let mut pins = manifest.pins().clone();
         let mut refused = Vec::new();
         self.commits.pins.retain(|intent| {
-            let has_pin = manifest
-                .pins()
-                .contains(&(intent.checkpoint, intent.owner.clone()));
+            let pin = (intent.checkpoint, intent.owner.clone());
+            let has_pin = pins.contains(&pin);
             let reason = if !manifest.is_retained(intent.checkpoint) {
                 let retained = manifest.retained().collect();
                 Some(RefusalReason::NoSuchCheckpoint(intent.checkpoint, retained))
             } else if intent.begins && has_pin {
                 Some(RefusalReason::AlreadyPinned)
-            } else if intent.begins && crowded {
+            } else if intent.begins && pins.len() >= pins_max {
                 Some(RefusalReason::TooManyPins)
             } else if !intent.begins && !has_pin {
                 Some(RefusalReason::NoSuchPin)
             } else {
                 None
             };
-            reason.is_none_or(|reason| {
-                refused.push((intent.request, reason));
-                false
-            })
+            match reason {
+                Some(reason) => {
+                    refused.push((intent.request, reason));
+                    false
+                }
+                None => {
+                    if intent.begins {
+                        pins.insert(pin);
+                    } else {
+                        pins.remove(&pin);
+                    }
+                    true
+                }
+            }
         });
         for (request, reason) in refused {
             self.tell(Notice::Refused { request, reason });

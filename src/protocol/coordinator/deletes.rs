@@ -54,7 +54,8 @@ impl Deletes {
         for file in files {
             self.confirmed.remove(file);
         }
-        self.forget_now = false;
+        // The timer may have been due for deletes that were confirmed since the commit was built.
+        self.forget_now &= !self.confirmed.is_empty();
     }
 
     /// Whether nothing is left to delete or to forget.
@@ -106,10 +107,7 @@ impl Coordinator {
             Answer::Done(_) => {
                 self.deletes.refused.remove(&file);
                 self.deletes.confirmed.insert(file);
-                if !self.timers.is_armed(Timer::Forget) {
-                    self.timers
-                        .arm(Timer::Forget, now + self.config.limits.forget_delay);
-                }
+                self.forget_soon(now);
                 return Outcome::Accepted;
             }
             Answer::Refused => None,
@@ -121,5 +119,13 @@ impl Coordinator {
         let delay = self.config.limits.retry_delay_after(refused.0);
         self.timers.arm(Timer::Delete(file), now + delay);
         Outcome::Accepted
+    }
+
+    /// Whatever else is committed until then forgets the confirmed ones as well.
+    pub(super) fn forget_soon(&mut self, now: Timestamp) {
+        if !self.timers.is_armed(Timer::Forget) {
+            let delay = self.config.limits.forget_delay;
+            self.timers.arm(Timer::Forget, now + delay);
+        }
     }
 }

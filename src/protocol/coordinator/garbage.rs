@@ -40,9 +40,11 @@ impl Candidates {
         self.look = true;
     }
 
-    /// The sweep found files that nothing accounts for.
-    pub(super) fn swept(&mut self, files: impl Iterator<Item = FileName>) {
-        self.swept.extend(files);
+    /// The sweep found files that nothing accounts for. More than `limit` are left to be found
+    /// again.
+    pub(super) fn swept(&mut self, files: impl Iterator<Item = FileName>, limit: usize) {
+        let room = limit.saturating_sub(self.swept.len());
+        self.swept.extend(files.take(room));
         self.look |= !self.swept.is_empty();
     }
 
@@ -216,15 +218,16 @@ impl Coordinator {
     }
 
     /// These files are tombstones now: nothing else is to be thought about them, but to delete
-    /// them.
+    /// them. What the sweep has found since the commit was built waits for the next one.
     pub(super) fn condemned(&mut self, files: Vec<FileName>) {
         for file in &files {
             self.garbage.orphans.remove(file);
+            self.garbage.swept.remove(file);
             if let Some(state) = self.attempts.get_mut(&file.attempt) {
                 state.staged.remove(file);
             }
         }
-        self.garbage.swept.clear();
+        self.garbage.swept = self.swept_garbage().into_iter().collect();
         self.deletes.add(files);
     }
 }

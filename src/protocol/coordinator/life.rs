@@ -433,6 +433,11 @@ impl Coordinator {
         }
     }
 
+    /// Whether this life has drawn the nonce.
+    pub(super) fn is_of_this_life(&self, nonce: Nonce) -> bool {
+        nonce.0 & !COUNT_MASK == self.identity.life.0 & !COUNT_MASK
+    }
+
     pub(super) fn load_reason(&self) -> alloc::string::String {
         match &self.loader {
             Some(loader) => {

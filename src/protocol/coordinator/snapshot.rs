@@ -73,10 +73,10 @@ impl Snapshots {
         }
     }
 
-    /// Whether no manifest object waits to be deleted.
+    /// Whether no snapshot is being written and no manifest object waits to be deleted.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.obsolete.is_empty()
+        self.writing.is_none() && self.obsolete.is_empty()
     }
 }
 

@@ -119,19 +119,30 @@ impl Coordinator {
         let known = self.manifest().registry().known_among(&candidates);
         let swept: Vec<_> = candidates.difference(&known).copied().collect();
         sometimes!(SweepFoundGarbage, !swept.is_empty());
-        self.garbage.swept(swept.into_iter());
+        let limit = self.config.limits.tombstones_max;
+        self.garbage.swept(swept.into_iter(), limit);
     }
 
-    /// Manifest objects of lower epochs that `CURRENT` does not name (DESIGN section 6, rule 3).
-    /// Those of this epoch may belong to a commit or a snapshot on its way, those of higher ones to
-    /// a claim.
+    /// Manifest objects that `CURRENT` does not name and that no swap can come to name (DESIGN
+    /// section 6, rules 3 and 4): those of lower epochs, and a record that another life made for a
+    /// version which `CURRENT` has reached without it, such as that of a claimant that died between
+    /// its put and its swap. Any other may belong to a commit, a claim or a snapshot on its way.
     fn sweep_manifest_objects(&mut self, listed: &[ManifestName]) {
         let confirmed = self.confirmed.as_ref().expect("a leader has loaded");
         let named = confirmed.current.named();
+        let version = confirmed.current.version();
+        let came_too_late = |object: &ManifestName| {
+            object.epoch == self.epoch
+                && object.version <= version
+                && !self.is_of_this_life(object.nonce)
+        };
         let obsolete: Vec<_> = listed
             .iter()
             .copied()
-            .filter(|object| guard!(SweepsOnlyOlderEpochs, object.epoch < self.epoch))
+            .filter(|object| {
+                guard!(SweepsOnlyOlderEpochs, object.epoch < self.epoch)
+                    || guard!(SweepsWhatCameTooLate, came_too_late(object))
+            })
             .filter(|object| guard!(SweepsNothingNamed, !named.contains(object)))
             .collect();
         self.snapshot.obsolete(obsolete);

@@ -131,11 +131,16 @@ impl Coordinator {
         }
     }
 
+    /// What a commit under way condemns is in the manifest only once it is confirmed.
     fn cleaner_is_idle(&self) -> bool {
         let released = self.confirmed.as_ref().is_some_and(|confirmed| {
             !confirmed.manifest.released().is_empty() || !confirmed.manifest.tombstones().is_empty()
         });
-        !released && self.deletes.is_idle() && self.snapshot.is_idle() && !self.garbage.looks()
+        !released
+            && self.commits.under_way().is_none()
+            && self.deletes.is_idle()
+            && self.snapshot.is_idle()
+            && !self.garbage.looks()
     }
 
     /// What waits for what, in words; `None` when nothing waits.

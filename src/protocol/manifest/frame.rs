@@ -48,6 +48,8 @@ pub enum Kind {
     Record = 2,
     /// A whole manifest.
     Snapshot = 3,
+    /// A pack: everything of one snapshot that is not a state file.
+    Pack = 4,
 }
 
 impl core::fmt::Display for Kind {
@@ -56,6 +58,7 @@ impl core::fmt::Display for Kind {
             Self::Current => "CURRENT",
             Self::Record => "a manifest record",
             Self::Snapshot => "a manifest snapshot",
+            Self::Pack => "a pack",
         })
     }
 }

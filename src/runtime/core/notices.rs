@@ -9,7 +9,7 @@ use super::cuts::{Fate, HeldCut};
 use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::protocol::answer::{Failure, FailureKind};
-use crate::protocol::coordinator;
+use crate::protocol::coordinator::{self, RefusalReason};
 use crate::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
 use crate::protocol::subtask::{self, Subtask, SubtaskConfig};
 use crate::runtime::progress::{CheckpointReport, ParticipantEvent};
@@ -70,6 +70,11 @@ impl Core {
                     error,
                 }));
             }
+            // The end follows, and says why to whoever waits.
+            Notice::Refused {
+                reason: RefusalReason::NotLeading | RefusalReason::Closing,
+                ..
+            } => {}
             Notice::Refused { request, reason } => {
                 let error = self.about(end::refused(reason));
                 self.refused(request, error, effects);
@@ -267,6 +272,11 @@ impl Core {
 
     pub(super) fn refused(&mut self, request: RequestId, error: Error, effects: &mut Vec<Effect>) {
         if matches!(&self.attachment, Attachment::Deploying(waiting, _) if *waiting == request) {
+            if self.closing {
+                // It was closed before its attempt was named: that is no failure to attach.
+                self.attachment = Attachment::None;
+                return;
+            }
             self.finish(error.with_phase(Phase::Attach), effects);
             return;
         }

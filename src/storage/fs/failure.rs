@@ -41,6 +41,8 @@ fn kind_of(error: &io::Error) -> FailureKind {
         | Errno::TIMEDOUT
         | Errno::STALE
         | Errno::NOTCONN => FailureKind::Unavailable,
+        // Something else lies where a folder or an object was.
+        Errno::NOTDIR | Errno::ISDIR | Errno::LOOP => FailureKind::Corrupt,
         Errno::FBIG | Errno::NAMETOOLONG => FailureKind::TooLarge,
         Errno::XDEV => FailureKind::CrossDevice,
         Errno::OPNOTSUPP | Errno::NOSYS => FailureKind::Unsupported,
@@ -91,6 +93,8 @@ mod tests {
             (Errno::NFILE, FailureKind::Exhausted),
             (Errno::XDEV, FailureKind::CrossDevice),
             (Errno::FBIG, FailureKind::TooLarge),
+            (Errno::NOTDIR, FailureKind::Corrupt),
+            (Errno::LOOP, FailureKind::Corrupt),
             (Errno::STALE, FailureKind::Unavailable),
             (Errno::IO, FailureKind::Other),
         ] {

@@ -3,6 +3,10 @@
 //! Folders sort as their name with a slash behind it, so that the walk meets the names in the
 //! order of the whole: `a-b` before `a/b`. A page reads the folders on its way in full and holds
 //! one folder's names in memory for each level.
+//!
+//! A writer that died between the making of a folder and the naming of its object leaves a folder
+//! that nobody writes to again. Whoever meets an empty one on the way removes it, unless it is
+//! directly below the root; a writer that lives makes it again.
 
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
@@ -22,6 +26,7 @@ struct Walk<'a> {
     after: Option<&'a str>,
     limit: usize,
     page: Page,
+    empty: Vec<String>,
 }
 
 /// Lists as [`list`](crate::storage::BlobStore::list) says.
@@ -30,6 +35,7 @@ pub(super) fn list(
     prefix: &str,
     after: Option<&str>,
     limit: usize,
+    is_read_only: bool,
 ) -> Result<Page, Failure> {
     let start = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
     if prefix.starts_with('/') || !start.is_empty() && start.split('/').any(is_no_part) {
@@ -42,6 +48,7 @@ pub(super) fn list(
         after,
         limit: limit.max(1),
         page: Page::default(),
+        empty: Vec::new(),
     };
     match root.folder(start) {
         Ok(folder) => {
@@ -49,6 +56,11 @@ pub(super) fn list(
         }
         Err(Errno::NOENT) if !start.is_empty() => {}
         Err(errno) => return Err(failure(errno, "list", &root.shown(start))),
+    }
+    if !is_read_only {
+        for folder in &walk.empty {
+            root.remove_if_empty(folder);
+        }
     }
     Ok(walk.page)
 }
@@ -86,13 +98,15 @@ impl Walk<'_> {
 
     /// What matters in one folder, in order: names seen from the root, folders with a slash
     /// behind.
-    fn entries(&self, folder: &Folder) -> Result<Vec<(String, bool)>, Failure> {
+    fn entries(&mut self, folder: &Folder) -> Result<Vec<(String, bool)>, Failure> {
         let fail = |errno| failure(errno, "list", &self.root.shown(&folder.name));
         let mut entries = Vec::new();
+        let mut is_empty = true;
         for entry in Dir::read_from(&folder.directory).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             // A name that is no text parses as none of ours, whatever it is shown as.
             let leaf = entry.file_name().to_string_lossy();
+            is_empty &= leaf == "." || leaf == "..";
             if leaf.starts_with('.')
                 || leaf == LOCK_NAME
                 || folder.name.is_empty() && leaf == LOST_AND_FOUND
@@ -115,6 +129,9 @@ impl Walk<'_> {
             if self.matters(&name, is_folder) {
                 entries.push((name, is_folder));
             }
+        }
+        if is_empty {
+            self.empty.push(folder.name.clone());
         }
         entries.sort_unstable();
         Ok(entries)

@@ -14,8 +14,8 @@
 //! - An error up to the naming is `Failed`; an error of the sync behind it is `Unknown`.
 //! - A refusal of a put is durable as well: the folder is synced before it is given. So whoever
 //!   repeats a put in doubt may rest on "exists already".
-//! - A delete is synced before it is `Done`; a folder that it leaves empty is removed, except
-//!   those directly below the root.
+//! - A delete is synced before it is `Done`; a folder that it leaves empty, or that a list finds
+//!   empty, is removed, except those directly below the root.
 //! - A load syncs the folder before it answers, unless this store has seen that very file durable.
 //! - No symbolic link below the root is followed.
 //!
@@ -390,11 +390,16 @@ impl BlobStore for FileStore {
 
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page> {
         let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
-        Box::pin(
-            self.run(move |inner, _| {
-                Ok(list::list(&inner.root, &prefix, after.as_deref(), limit)?)
-            }),
-        )
+        Box::pin(self.run(move |inner, _| {
+            let (root, is_read_only) = (&inner.root, inner.is_read_only);
+            Ok(list::list(
+                root,
+                &prefix,
+                after.as_deref(),
+                limit,
+                is_read_only,
+            )?)
+        }))
     }
 
     fn delete<'a>(&'a self, key: &'a Key) -> Call<'a, ()> {

@@ -120,8 +120,7 @@ pub(super) fn swap(
     cancellation: &Cancellation,
 ) -> Step<()> {
     temporary.sync()?;
-    let folder = root.make_folder(key.folder())?;
-    let _lock = lock(root, &folder, cancellation)?;
+    let (folder, _lock) = lock_folder(root, key.folder(), cancellation)?;
     let found = match root.object_in(&folder, key) {
         Ok(object) => Some(object),
         Err(failure) if failure.kind == FailureKind::NotFound => None,
@@ -166,6 +165,20 @@ fn has_tag(file: &File, stat: &Stat, tag: &Tag) -> io::Result<bool> {
     let mut content = Vec::new();
     file.take(size_bytes).read_to_end(&mut content)?;
     Ok(tag_of(&content) == *tag)
+}
+
+/// A folder, made if need be, with its `LOCK` held.
+fn lock_folder(root: &Root, name: &str, cancellation: &Cancellation) -> Step<(Folder, OwnedFd)> {
+    for _ in 0..FOLDER_TRIES_MAX {
+        let folder = root.make_folder(name)?;
+        match lock(root, &folder, cancellation) {
+            Ok(lock) => return Ok((folder, lock)),
+            // Somebody removed the folder because it was empty.
+            Err(failure) if failure.kind == FailureKind::NotFound => {}
+            Err(failure) => return Err(failure.into()),
+        }
+    }
+    Err(root.keeps_vanishing(name).into())
 }
 
 /// Locks the folder's `LOCK`, whoever else wants it in this process or another.

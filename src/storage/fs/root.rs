@@ -206,7 +206,7 @@ impl Root {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             let shown = self.shown(key.as_str());
             let cause = format!("{} is not a regular file", shown.display());
-            return Err(Failure::new(FailureKind::Other, cause));
+            return Err(Failure::new(FailureKind::Corrupt, cause));
         }
         Ok((File::from(opened), stat))
     }

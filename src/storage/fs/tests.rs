@@ -465,7 +465,7 @@ async fn what_is_no_regular_file_is_not_read() {
     // A reader that opened the pipe in the blocking way would stay there.
     for name in ["shared/7/1", "shared/7"] {
         let answer = bench.store.get(&key(name), 10).await;
-        assert_eq!(kind(answer), ("failed", FailureKind::Other), "{name}");
+        assert_eq!(kind(answer), ("failed", FailureKind::Corrupt), "{name}");
     }
     let body = Body::File {
         path: bench.path("shared/7/1"),
@@ -537,6 +537,28 @@ async fn a_store_for_looking_on_writes_nothing() {
 }
 
 /// Comes true, or the test fails after far longer than it can take.
+#[tokio::test]
+async fn a_list_removes_the_empty_folders_of_dead_writers() {
+    let bench = Bench::new().await;
+    done(bench.put("orders/shared/1/1", b"1").await);
+    for empty in ["empty", "orders/shared/2", "orders/shared/3/4"] {
+        fs::create_dir_all(bench.path(empty)).unwrap();
+    }
+    let looking = FileSystem::at(bench.path("")).read_only();
+    let looking = looking.open().await.unwrap();
+    done(looking.list("", None, 100).await);
+    assert!(bench.path("orders/shared/2").exists(), "only looked at");
+    assert_eq!(bench.names().await, ["orders/shared/1/1"]);
+    assert!(!bench.path("orders/shared/2").exists());
+    assert!(!bench.path("orders/shared/3").exists());
+    assert!(bench.path("empty").exists(), "directly below the root");
+    done(bench.put("orders/shared/2/1", b"2").await);
+    assert_eq!(
+        bench.names().await,
+        ["orders/shared/1/1", "orders/shared/2/1"]
+    );
+}
+
 async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     for _ in 0..20_000 {
         if is_true() {

@@ -1,5 +1,6 @@
 //! Commits: in doubt, refused, overtaken, failed; leadership; what deposed leaders may do.
 
+use alloc::collections::BTreeSet;
 use alloc::string::ToString;
 use alloc::vec;
 use core::time::Duration;
@@ -290,6 +291,148 @@ fn a_refused_delete_is_repeated_and_holds_nothing_back() {
     world.pass(Duration::from_secs(60));
     assert!(world.coordinator.view().cleaner_idle);
     assert_eq!(world.files(), ["shared/1/4", "shared/1/5"]);
+}
+
+/// An attempt that is over has left files in the store, more than a page of a listing holds.
+fn world_with_leftovers() -> World {
+    let mut small = config();
+    small.limits.list_page_max = 3;
+    let mut world = World::running(small.clone(), 1);
+    world.complete(&[1], &[]);
+    for number in 100..107 {
+        let left = file(1, number).name.to_string();
+        world.store.objects.insert(left, vec![]);
+    }
+    let mut world = World::beside(core::mem::take(&mut world.store), small, 2);
+    world.deploy(1, RestoreFrom::Newest);
+    world
+}
+
+#[test]
+fn the_cleaner_is_not_idle_while_a_commit_condemns() {
+    let mut world = world_with_leftovers();
+    world.store.swaps = Some(Swaps::Hold);
+    world.pass(Duration::from_secs(1));
+    assert!(world.coordinator.view().commit.is_some());
+    assert!(!world.coordinator.view().cleaner_idle);
+}
+
+#[test]
+fn what_a_sweep_finds_while_a_commit_condemns_is_condemned_next() {
+    let mut world = world_with_leftovers();
+    world.store.swaps = Some(Swaps::Hold);
+    // One sweep is over before its first page's commit is.
+    world.pass(Duration::from_secs(10));
+    world.store.swaps = None;
+    world.drain();
+    world.pass(Duration::from_secs(5));
+    assert!(world.coordinator.view().cleaner_idle);
+    assert_eq!(world.files(), ["shared/1/1"]);
+}
+
+#[test]
+fn a_delete_confirmed_during_a_commit_is_forgotten_without_another_reason() {
+    let mut world = World::running(config(), 1);
+    world.store.undeletable.insert("shared/1/1".into());
+    world.complete(&[1], &[]);
+    for number in 2..5 {
+        world.complete(&[number], &[number - 1]);
+    }
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::Hold);
+    let _ = world.acknowledge(checkpoint, &[], &[]);
+    world.store.undeletable.clear();
+    // It is deleted, and its forgetting is due, while the commit is under way.
+    world.pass(Duration::from_secs(60));
+    world.store.swaps = None;
+    world.drain();
+    assert!(world.told(&Notice::Completed { checkpoint }));
+    world.pass(Duration::from_secs(5));
+    assert!(world.manifest().tombstones().is_empty());
+    assert!(world.coordinator.view().cleaner_idle);
+}
+
+#[test]
+fn a_claim_that_was_overtaken_deletes_its_record() {
+    let mut world = World::running(config(), 1);
+    world.complete(&[1], &[]);
+    let mut store = core::mem::take(&mut world.store);
+    store.swaps = Some(Swaps::Hold);
+    let mut late = World::beside(store, config(), 2);
+    // A first claim since a completion does not wait, so its swap is what is held.
+    assert_eq!(late.coordinator.view().phase, Phase::Claiming);
+    let mut store = core::mem::take(&mut late.store);
+    store.swaps = None;
+    let mut first = World::beside(store, config(), 3);
+    assert_eq!(first.coordinator.view().phase, Phase::Leading);
+    late.store = core::mem::take(&mut first.store);
+    late.drain();
+    late.pass(Duration::from_secs(60));
+    assert_eq!(late.coordinator.view().phase, Phase::Leading);
+    let named = late.coordinator.view().current.unwrap().named();
+    let named: BTreeSet<_> = named.iter().map(ToString::to_string).collect();
+    let mut stored: BTreeSet<_> = late.store.objects.keys().cloned().collect();
+    stored.retain(|name| name.starts_with("manifest/"));
+    assert_eq!(stored, named);
+}
+
+#[test]
+fn a_record_of_a_claim_that_came_too_late_is_swept_and_a_guests_on_its_way_is_not() {
+    let mut world = World::running(config(), 1);
+    let current = world.coordinator.view().current.unwrap();
+    let (epoch, version) = (current.epoch(), current.version());
+    let record = |version, epoch| {
+        let nonce = Nonce(77 << 32);
+        let name = ManifestName {
+            version,
+            epoch,
+            nonce,
+        };
+        ObjectName::Manifest(name).to_string()
+    };
+    let too_late = record(version, epoch);
+    let on_its_way = [
+        record(version.next(), epoch),
+        record(version.next(), epoch.next()),
+        record(version, epoch.next()),
+    ];
+    for name in on_its_way.iter().chain([&too_late]) {
+        world.store.objects.insert(name.clone(), vec![]);
+    }
+    world.pass(Duration::from_secs(5));
+    assert!(!world.store.objects.contains_key(&too_late));
+    for name in &on_its_way {
+        assert!(world.store.objects.contains_key(name), "{name}");
+    }
+}
+
+/// Nothing else is to be committed, so a commit of its own has to forget it.
+#[test]
+fn what_is_deleted_while_others_are_being_forgotten_is_forgotten_too() {
+    let mut world = World::running(config(), 1);
+    world
+        .store
+        .undeletable
+        .extend(["shared/1/1".into(), "shared/1/2".into()]);
+    world.complete(&[1], &[]);
+    for number in 2..5 {
+        world.complete(&[number], &[number - 1]);
+    }
+    world.store.undeletable.remove("shared/1/1");
+    world.store.swaps = Some(Swaps::Hold);
+    world.pass(Duration::from_secs(2));
+    assert!(
+        world.coordinator.view().commit.is_some(),
+        "one is being forgotten"
+    );
+    world.store.undeletable.clear();
+    world.pass(Duration::from_secs(60));
+    assert!(world.store.deleted.contains(&"shared/1/2".into()));
+    world.store.swaps = None;
+    world.drain();
+    world.pass(Duration::from_secs(5));
+    assert!(world.manifest().tombstones().is_empty());
+    assert!(world.coordinator.view().cleaner_idle);
 }
 
 #[test]

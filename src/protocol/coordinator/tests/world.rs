@@ -1,5 +1,6 @@
 //! A store that answers at once, unless it is told otherwise, and coordinators beside it.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -76,11 +77,12 @@ impl Store {
             }
             StoreCall::Put { name, body } => {
                 let name = ObjectName::Manifest(name).to_string();
-                if self.objects.contains_key(&name) {
-                    Answer::Refused
-                } else {
-                    self.objects.insert(name, body);
-                    Answer::Done(StorePayload::Nothing)
+                match self.objects.entry(name) {
+                    Entry::Occupied(_) => Answer::Refused,
+                    Entry::Vacant(free) => {
+                        free.insert(body);
+                        Answer::Done(StorePayload::Nothing)
+                    }
                 }
             }
             StoreCall::Create { body } => {

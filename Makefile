@@ -1,0 +1,43 @@
+# What needs RocksDB's C++ builds it once, into a cache outside the target directories that all profiles link
+# (STILLPOINT_ROCKSDB_CACHE, else ~/.cache/stillpoint). `cargo test` alone needs none of this.
+
+SHELL := /bin/sh
+CARGO ?= cargo
+# Options of the demo: make demo ARGS="--kills 5 --keys 1000000"
+ARGS ?=
+
+# `.ci/rocksdb env` says on standard error what it builds and how long that takes, and prints what cargo needs.
+WITH_ROCKSDB = environment=$$(.ci/rocksdb env) && eval "$$environment"
+COMMAND = --features cli,rocksdb --bin stillpoint
+# Standard output is left to what is run.
+SAY = @printf '%s\n' >&2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo quickstart test setup
+
+help:
+	@printf '%s\n' 'make quickstart   three checkpoints, a simulated crash, a restore; state in memory; needs no C++'
+	@printf '%s\n' 'make demo         checkpoints of a RocksDB under load, SIGKILL while it uploads, restore, comparison'
+	@printf '%s\n' '                  options: make demo ARGS="--kills 5 --keys 1000000"; all: make demo ARGS=--help'
+	@printf '%s\n' 'make test         all tests: those that need no C++, then those with RocksDB and the command'
+	@printf '%s\n' 'make setup        builds RocksDB, as demo and test do by themselves: once, some 8 minutes on 2 cores'
+
+setup:
+	$(SAY) '== RocksDB: built once into a cache, some 8 minutes on 2 cores; nothing to do if it is there'
+	@.ci/rocksdb
+
+quickstart:
+	$(SAY) '== quickstart: building takes some 1 minute the first time'
+	@$(CARGO) run --quiet --example quickstart
+
+demo: setup
+	$(SAY) '== building the command with optimizations: some 3 minutes on 2 cores the first time'
+	@$(WITH_ROCKSDB) && $(CARGO) build --release $(COMMAND)
+	$(SAY) '== demo: under a minute'
+	@$(WITH_ROCKSDB) && $(CARGO) run --quiet --release $(COMMAND) -- demo $(ARGS)
+
+test: setup
+	$(SAY) '== tests that need no C++: some 5 minutes on 2 cores the first time'
+	@$(CARGO) test
+	$(SAY) '== tests with RocksDB and the command: some 10 minutes on 2 cores the first time'
+	@$(WITH_ROCKSDB) && $(CARGO) test --features rocksdb,cli

@@ -1,0 +1,203 @@
+//! `stillpoint verify`: whether what is stored is there and is what it was.
+
+use std::fmt::{self, Display};
+
+use serde::Serialize;
+use stillpoint::{
+    Config, Error, ErrorKind, Inspection, Repository, RestoreProgress, VerifyDepth, VerifyReport,
+};
+
+use crate::arguments::{Verify, Wanted};
+use crate::bar;
+use crate::exit::Exit;
+use crate::output::{self, Fault, Outcome};
+use crate::root::{self, Access, Root};
+
+/// How often the newest checkpoint is looked for anew because it was dropped meanwhile.
+const TRIES_MAX: u32 = 5;
+
+#[derive(Serialize)]
+struct Document {
+    depth: &'static str,
+    is_sound: bool,
+    participants: Vec<Participant>,
+}
+
+#[derive(Serialize)]
+struct Participant {
+    name: String,
+    /// What ended the verification of this participant.
+    error: Option<Fault>,
+    checkpoints: Vec<Checkpoint>,
+    /// Dropped while `--all` came to them: no damage, and nothing is known of them.
+    dropped: Vec<u64>,
+}
+
+#[derive(Serialize)]
+struct Checkpoint {
+    id: u64,
+    files: usize,
+    size_bytes: u64,
+    faults: Vec<Fault>,
+}
+
+impl From<&VerifyReport> for Checkpoint {
+    fn from(report: &VerifyReport) -> Self {
+        Self {
+            id: report.checkpoint.0,
+            files: report.files,
+            size_bytes: report.size_bytes,
+            faults: report.faults.iter().map(Fault::from).collect(),
+        }
+    }
+}
+
+pub async fn run(asked: &Verify) -> Result<Outcome, Error> {
+    let root = Root::open(&asked.at, Access::Read, Config::default()).await?;
+    let depth = if asked.full {
+        VerifyDepth::Checksums
+    } else {
+        VerifyDepth::Sizes
+    };
+    let mut document = Document {
+        depth: match depth {
+            VerifyDepth::Checksums => "checksums",
+            VerifyDepth::Sizes => "sizes",
+        },
+        is_sound: true,
+        participants: Vec::new(),
+    };
+    let mut exits = Vec::new();
+    if asked.all {
+        // An empty repository has nothing that could be right.
+        if root.participants.is_empty() {
+            root.one()?;
+        }
+        for name in &root.participants {
+            let mut participant = Participant::new(name);
+            if let Err(error) = all(&root.repository, &mut participant, depth).await {
+                exits.push(Exit::of(&error));
+                participant.error = Some(Fault::from(&error));
+            }
+            document.participants.push(participant);
+        }
+    } else {
+        let report = one(&root, asked.checkpoint, depth).await?;
+        let mut participant = Participant::new(root.one()?);
+        participant.checkpoints.push(Checkpoint::from(&report));
+        document.participants.push(participant);
+    }
+    let mut checkpoints = document
+        .participants
+        .iter()
+        .flat_map(|participant| &participant.checkpoints);
+    if checkpoints.any(|checkpoint| !checkpoint.faults.is_empty()) {
+        exits.push(Exit::CheckFailed);
+    }
+    let exit = Exit::worst(exits);
+    document.is_sound = exit == Exit::Done;
+    Outcome::new(&document, exit)
+}
+
+impl Participant {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            error: None,
+            checkpoints: Vec::new(),
+            dropped: Vec::new(),
+        }
+    }
+}
+
+async fn one(root: &Root, wanted: Wanted, depth: VerifyDepth) -> Result<VerifyReport, Error> {
+    let mut tries = 0;
+    loop {
+        let inspection = root.inspect_one().await?;
+        let checkpoint = root::resolve(&inspection, wanted)?;
+        tries += 1;
+        match checkpoint_of(&inspection, checkpoint, depth).await {
+            Err(error)
+                if error.kind() == ErrorKind::Subsumed
+                    && wanted == Wanted::Newest
+                    && tries < TRIES_MAX => {}
+            result => return result,
+        }
+    }
+}
+
+async fn all(
+    repository: &Repository,
+    participant: &mut Participant,
+    depth: VerifyDepth,
+) -> Result<(), Error> {
+    let inspection = repository.inspect(&participant.name).await?;
+    for info in inspection.checkpoints() {
+        match checkpoint_of(&inspection, info.checkpoint, depth).await {
+            Ok(report) => participant.checkpoints.push(Checkpoint::from(&report)),
+            Err(error) if error.kind() == ErrorKind::Subsumed => {
+                participant.dropped.push(info.checkpoint.0);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn checkpoint_of(
+    inspection: &Inspection,
+    checkpoint: stillpoint::protocol::id::CheckpointId,
+    depth: VerifyDepth,
+) -> Result<VerifyReport, Error> {
+    let progress = RestoreProgress::default();
+    let what = format!("verifying {checkpoint} of {}", inspection.participant());
+    let verifying = inspection.verify_with(checkpoint, depth, &progress);
+    bar::of_bytes(&what, &progress, verifying).await
+}
+
+impl Display for Document {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for participant in &self.participants {
+            participant.show(f, self.depth)?;
+        }
+        let found = if self.is_sound { "sound" } else { "NOT sound" };
+        writeln!(f, "{found}, as far as {} tell", self.depth)
+    }
+}
+
+impl Participant {
+    fn show(&self, f: &mut fmt::Formatter<'_>, depth: &str) -> fmt::Result {
+        writeln!(f, "{}", self.name)?;
+        for checkpoint in &self.checkpoints {
+            let Checkpoint { id, files, .. } = checkpoint;
+            let size = output::bytes(checkpoint.size_bytes);
+            if checkpoint.faults.is_empty() {
+                writeln!(
+                    f,
+                    "  checkpoint {id}: {depth} of {files} files, {size}, are right"
+                )?;
+            } else {
+                let faults = checkpoint.faults.len();
+                writeln!(
+                    f,
+                    "  checkpoint {id}: {faults} of {files} files are damaged or missing"
+                )?;
+            }
+            for fault in &checkpoint.faults {
+                writeln!(f, "    {fault}")?;
+            }
+        }
+        for dropped in &self.dropped {
+            writeln!(
+                f,
+                "  checkpoint {dropped}: dropped meanwhile, because newer ones completed"
+            )?;
+        }
+        if let Some(error) = &self.error {
+            writeln!(f, "  {error}")?;
+        } else if self.checkpoints.is_empty() && self.dropped.is_empty() {
+            writeln!(f, "  no checkpoint has completed yet")?;
+        }
+        Ok(())
+    }
+}

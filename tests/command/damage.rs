@@ -1,0 +1,79 @@
+//! Damaged files are found, named, and never restored.
+
+use std::fs;
+
+use crate::support::{World, answer, ask, error, numbers};
+
+#[tokio::test]
+async fn a_changed_byte_is_found_by_its_checksum() {
+    let world = World::new(2).await;
+    let service = world.start("orders/7").await;
+    let older = service.checkpoint("one").await;
+    let newest = service.checkpoint("two").await;
+    service.close().await;
+    let root = world.root();
+    let name = answer(&root, &["show", "newest"])["files"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let path = world.folder("orders/7").join(&name);
+    let mut content = fs::read(&path).unwrap();
+    let last = content.len() - 1;
+    content[last] ^= 1;
+    fs::write(&path, content).unwrap();
+
+    assert_eq!(
+        answer(&root, &["verify", "--all"])["is_sound"],
+        true,
+        "sizes are right"
+    );
+    let (code, found) = ask(&root, &["verify", "--all", "--full"]);
+    assert_eq!((code, &found["is_sound"]), (1, &false.into()));
+    let checkpoints = &found["participants"][0]["checkpoints"];
+    assert_eq!(checkpoints[0]["id"], older);
+    assert_eq!(checkpoints[0]["faults"].as_array().unwrap().len(), 0);
+    assert_eq!(checkpoints[1]["faults"][0]["kind"], "corrupt");
+    assert_eq!(checkpoints[1]["faults"][0]["file"], *name);
+
+    let target = world.directory.path().join("restored");
+    let to = target.to_str().unwrap();
+    let error = error(&root, &["restore", "newest", "--to", to], 1, "corrupt");
+    assert_eq!(error["checkpoint"], newest);
+    assert!(!target.exists(), "no half-filled directory");
+    answer(&root, &["restore", &older.to_string(), "--to", to]);
+}
+
+#[tokio::test]
+async fn a_missing_file_is_found_by_everybody() {
+    let world = World::new(2).await;
+    let service = world.start("orders/7").await;
+    let older = service.checkpoint("one").await;
+    let newest = service.checkpoint("two").await;
+    service.close().await;
+    let root = world.root();
+    let name = answer(&root, &["show", "newest"])["files"][0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    fs::remove_file(world.folder("orders/7").join(&name)).unwrap();
+
+    let (code, found) = ask(&root, &["verify"]);
+    assert_eq!(code, 1);
+    assert_eq!(
+        found["participants"][0]["checkpoints"][0]["faults"][0]["kind"],
+        "corrupt"
+    );
+    let (code, explained) = ask(&root, &["explain", &name]);
+    assert_eq!(code, 1);
+    assert_eq!(explained["files"][0]["standing"], "held");
+    assert_eq!(
+        explained["files"][0]["stored_bytes"],
+        serde_json::Value::Null
+    );
+    let target = world.directory.path().join("restored");
+    let to = target.to_str().unwrap();
+    let error = error(&root, &["restore", "newest", "--to", to], 1, "corrupt");
+    assert_eq!(error["checkpoint"], newest);
+    assert_eq!(numbers(&error["alternatives"]), [older]);
+    assert!(!target.exists(), "no half-filled directory");
+}
