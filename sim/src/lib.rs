@@ -17,6 +17,7 @@ pub mod lsm;
 pub mod oracle;
 pub mod profile;
 pub mod run;
+pub mod scenario;
 pub mod shrink;
 pub mod store;
 pub mod world;

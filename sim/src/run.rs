@@ -54,11 +54,7 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
     let violation = match result {
         Ok(Ok(())) => None,
         Ok(Err(violation)) => Some(violation),
-        Err(panic) => Some(Violation {
-            class: Class::Crash,
-            promise: "MachinesDoNotAssert",
-            what: panic_text(panic.as_ref()),
-        }),
+        Err(panic) => Some(panicked(panic.as_ref())),
     };
     Ended {
         violation,
@@ -69,6 +65,15 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
         struck: world.struck.clone(),
         completed: world.watch.facts.completions,
         lines: world.story.lines().to_vec(),
+    }
+}
+
+/// A machine's assertion as a broken promise.
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Violation {
+    Violation {
+        class: Class::Crash,
+        promise: "MachinesDoNotAssert",
+        what: panic_text(panic),
     }
 }
 
@@ -88,6 +93,11 @@ fn live(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
             break;
         }
     }
+    finish(world, choices)
+}
+
+/// Everything heals, and all that must happen must happen.
+pub(crate) fn finish(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
     end_phase(world)?;
     let _permanent = world.heal(choices);
     progress(world, choices, "after everything healed")?;

@@ -224,11 +224,14 @@ impl Driver {
     pub(super) async fn cleaned(self: &Arc<Self>) -> Result<(), Error> {
         let mut cleaning = self.core.lock().cleaning();
         let mut standing = self.standing();
-        let begun = cleaning.borrow().begun;
+        let mut begun = None;
         loop {
             self.check()?;
             let now = *cleaning.borrow_and_update();
-            if now.ended > begun && now.idle {
+            if now.alone && begun.is_none() {
+                begun = Some(now.begun);
+            }
+            if now.idle && begun.is_some_and(|begun| now.ended > begun) {
                 return Ok(());
             }
             // The senders live as long as the driver, which this holds.

@@ -15,7 +15,6 @@ async fn lists_and_shows_what_is_retained() {
         ids.push(service.checkpoint(value).await);
     }
     let root = world.root();
-    let before = tree(&root);
     let listed = answer(&root, &["ls"]);
     assert_eq!(listed["root"], root.to_str().unwrap());
     let participant = &listed["participants"][0];
@@ -33,6 +32,8 @@ async fn lists_and_shows_what_is_retained() {
     assert_eq!(checkpoints[1]["user_bytes"]["text"], "three");
     assert_eq!(checkpoints[1]["user_bytes"]["hex"], "7468726565");
 
+    service.close().await;
+    let before = tree(&root);
     let id = ids[1].to_string();
     let shown = answer(&root, &["show", &id]);
     assert_eq!(shown["participant"], "orders/7");
@@ -58,7 +59,6 @@ async fn lists_and_shows_what_is_retained() {
         "{}",
         text.out
     );
-    service.close().await;
     assert!(numbers(&answer(&root, &["ls"])["participants"][0]["attempts"]).is_empty());
 }
 
@@ -131,6 +131,11 @@ async fn one_of_several_participants_is_to_be_chosen() {
         error["message"].as_str().unwrap().contains("orders/7"),
         "{error}"
     );
+    // Names come from outside: a terminal is told none of what it would obey.
+    let service = world.start("red\u{1b}[31m").await;
+    service.close().await;
+    let text = run(["ls", "--root", root.to_str().unwrap()]);
+    assert!(text.out.contains("red\\u{1b}[31m") && !text.out.contains('\u{1b}'));
     // A path says whose file it is.
     let path = format!("{}/shared/1/1", world.folder("ein Käse").display());
     assert_eq!(

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use stillpoint::protocol::id::CheckpointId;
 use stillpoint::rocksdb::DB;
-use stillpoint::state::rocksdb::SNAPSHOTS_NAME;
 use stillpoint::storage::OpenStore;
 use stillpoint::{
     CheckpointReport, Claim, Config, Error, ErrorKind, Participant, Repository, RestoreOptions,
@@ -193,13 +192,32 @@ pub async fn assert_no_garbage(repository: &Repository, root: &Path, participant
     assert_eq!(stored, held, "stored, and held by retained checkpoints");
 }
 
-/// No snapshot holds a link any more: beside the lock of the attempt nothing is left, and no file of
-/// the database has a second name.
+/// The links of snapshots below a directory, by the names of the files that they are of.
+pub fn links_below(directory: &Path) -> Vec<String> {
+    let files = database::files_below(directory);
+    let of_attempts: Vec<_> = files
+        .iter()
+        .filter_map(|path| Some(path.split_once("/attempt-")?.1.split_once('/')?.1))
+        .collect();
+    assert!(
+        !of_attempts.is_empty(),
+        "no attempt below {}",
+        directory.display()
+    );
+    let links = of_attempts.into_iter().filter(|name| *name != "LOCK");
+    links
+        .map(|name| {
+            name.split_once('-')
+                .map_or(name, |(_, file)| file)
+                .to_owned()
+        })
+        .collect()
+}
+
+/// No snapshot holds a link any more, and no file of the database has a second name.
 pub fn assert_no_links(service: &Service) {
-    let snapshots = service.directory.join(SNAPSHOTS_NAME);
     super::wait_for("the last links to go", || {
-        let left = database::files_below(&snapshots);
-        left.iter().all(|name| name.ends_with("LOCK"))
+        links_below(&service.directory).is_empty()
     });
     for name in database::tables(&service.db) {
         // One that is compacted away meanwhile has none.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stillpoint::rocksdb::DB;
-use stillpoint::state::rocksdb::SNAPSHOTS_NAME;
 use stillpoint::state::{RocksDb, StateBackend};
 use stillpoint::{FileSystem, RestoreOptions, VerifyDepth};
 
@@ -202,11 +201,7 @@ fn b99_nothing_trips_over_what_killed_snapshots_leave() {
     for _ in 0..100 {
         let child = begin("b99", place.path(), "started");
         kill(child, &mut random, 30);
-        let snapshots = database::files_below(&place.path().join("state").join(SNAPSHOTS_NAME));
-        left += snapshots
-            .iter()
-            .filter(|name| name.ends_with(".sst"))
-            .count();
+        left += service::links_below(&place.path().join("state")).len();
     }
     assert!(left > 0, "none of them was killed with a snapshot");
     let state = place.path().join("state");
@@ -214,8 +209,12 @@ fn b99_nothing_trips_over_what_killed_snapshots_leave() {
     let backend = RocksDb::new(Arc::clone(&db));
 
     // One that can't be removed is in nobody's way, and goes once it can.
-    let snapshots = state.join(SNAPSHOTS_NAME);
-    let dead = snapshots.join("attempt-00000000deadbeef");
+    let an_attempt = database::files_below(&state)
+        .into_iter()
+        .find(|path| path.contains("/attempt-"))
+        .unwrap();
+    let (snapshots, _) = an_attempt.split_once("/attempt-").unwrap();
+    let dead = state.join(snapshots).join("attempt-00000000deadbeef");
     fs::create_dir_all(&dead).unwrap();
     fs::write(dead.join("LOCK"), "").unwrap();
     fs::write(dead.join("0-000001.sst"), "bytes").unwrap();
@@ -239,8 +238,7 @@ fn b99_nothing_trips_over_what_killed_snapshots_leave() {
     next.attach().unwrap();
     drop(backend);
     drop(next.snapshot().unwrap());
-    let names = database::files_below(&snapshots);
-    assert!(names.iter().all(|name| name.ends_with("LOCK")), "{names:?}");
+    assert_eq!(service::links_below(&state), Vec::<String>::new());
     assert!(!dead.exists());
     let everything = database::files_below(&state);
     assert!(

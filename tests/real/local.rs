@@ -93,15 +93,11 @@ async fn b25_an_aborted_snapshot_keeps_no_file() {
         database::compact(&service.db);
         let next = service.participant.checkpoint("next").unwrap();
         held.another_pack(&[]).await;
-        let snapshots = service
-            .directory
-            .join(stillpoint::state::rocksdb::SNAPSHOTS_NAME);
         let live = database::tables(&service.db);
         crate::common::wait_for("links of dead files to go", || {
-            database::files_below(&snapshots)
-                .iter()
-                .filter_map(|path| path.split_once('-')?.1.split_once('-'))
-                .all(|(_, file)| live.contains(file) || !file.ends_with(".sst"))
+            let links = service::links_below(&service.directory);
+            let mut tables = links.iter().filter(|file| file.ends_with(".sst"));
+            tables.all(|file| live.contains(file))
         });
         held.let_all_go();
         in_time(next.completed()).await.unwrap();

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use stillpoint::protocol::answer::Digest;
-use stillpoint::protocol::coordinator::Notice;
+use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, SubtaskId,
 };
@@ -153,6 +153,12 @@ pub struct Facts {
     pub makers: BTreeMap<ManifestName, Caller>,
     /// How many checkpoints have completed.
     pub completions: u64,
+    /// The checkpoints that have completed, in order.
+    pub completed: Vec<CheckpointId>,
+    /// What users were told was aborted, and why, in order.
+    pub aborted: Vec<(CheckpointId, AbortReason)>,
+    /// What was restored, in order.
+    pub restored: Vec<(CheckpointId, SubtaskId)>,
     /// How many restores have brought a state back.
     pub restores: u64,
     /// The time.
@@ -195,8 +201,12 @@ impl Facts {
             }
             Fact::Committed(record) => {
                 self.durable.apply(record).map_err(|nonsense| nonsense.0)?;
-                let completes = |change: &&Change| matches!(change, Change::Complete(_));
-                self.completions += record.changes.iter().filter(completes).count() as u64;
+                for change in &record.changes {
+                    if let Change::Complete(completion) = change {
+                        self.completions += 1;
+                        self.completed.push(completion.checkpoint);
+                    }
+                }
             }
             Fact::DeleteAsked(_, name) => {
                 self.delete_asked.insert(*name);
@@ -204,7 +214,13 @@ impl Facts {
             Fact::ManifestPutAsked(caller, name) => {
                 self.makers.insert(*name, *caller);
             }
-            Fact::Restored(..) => self.restores += 1,
+            Fact::Restored(checkpoint, subtask, ..) => {
+                self.restores += 1;
+                self.restored.push((*checkpoint, *subtask));
+            }
+            Fact::Told(_, Notice::Aborted { checkpoint, reason }) => {
+                self.aborted.push((*checkpoint, reason.clone()));
+            }
             Fact::ReadDamaged => self.reads_damaged = true,
             Fact::CutTaken(checkpoint, subtask, attempt, table) => {
                 self.cuts

@@ -376,6 +376,24 @@ impl World {
         }
     }
 
+    /// Writes a new value to a key and flushes.
+    pub(super) fn write_and_flush(&mut self, attempt: AttemptId, key: usize) {
+        let value = self.next_value;
+        self.next_value += 1;
+        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
+            running.lsm.write(key % KEYS, value);
+            running.lsm.flush(&mut self.contents);
+        }
+    }
+
+    /// Merges all files into one.
+    pub(super) fn compact_all(&mut self, attempt: AttemptId) {
+        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
+            let all = running.lsm.file_count();
+            running.lsm.compact(0, all, &mut self.contents);
+        }
+    }
+
     pub(super) fn take_snapshot(
         &mut self,
         attempt: AttemptId,

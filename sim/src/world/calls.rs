@@ -14,6 +14,7 @@ use stillpoint::protocol::answer::{Answer, FailureKind};
 use stillpoint::protocol::coordinator;
 use stillpoint::protocol::subtask;
 
+use super::script::RequestEffect;
 use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label};
@@ -48,7 +49,8 @@ enum Fate {
     Slow,
     LostRequest,
     LostAnswer,
-    Late,
+    /// It lands so much later.
+    Late(u64),
     Failed(FailureKind),
     Refused,
     Hangs,
@@ -78,12 +80,12 @@ impl World {
                 operation.request.answered(Plain::Unknown),
                 self.now + DEADLINE,
             ),
-            Fate::LostAnswer | Fate::Late => {
+            Fate::LostAnswer | Fate::Late(_) => {
                 operation.is_silent = true;
                 let unknown = operation.request.answered(Plain::Unknown);
                 self.answer_at(caller, unknown, self.now + DEADLINE);
-                let late = if matches!(fate, Fate::Late) {
-                    DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate))
+                let late = if let Fate::Late(later) = fate {
+                    later
                 } else {
                     0
                 };
@@ -175,6 +177,18 @@ impl World {
     }
 
     fn fate(&mut self, request: &Request, choices: &mut Choices) -> Fate {
+        if let Some(effect) = self.request_rule(request) {
+            return match effect {
+                RequestEffect::LoseAnswer => Fate::LostAnswer,
+                RequestEffect::LoseRequest => Fate::LostRequest,
+                RequestEffect::Late(later) => Fate::Late(later),
+                RequestEffect::Refuse => Fate::Refused,
+                RequestEffect::Fail => Fate::Failed(FailureKind::Unavailable),
+                RequestEffect::Deny => Fate::Failed(FailureKind::Denied),
+                RequestEffect::Hang => Fate::Hangs,
+                RequestEffect::Tear => Fate::Torn,
+            };
+        }
         if (self.deletes_hang && request.is_delete()) || self.hangs(request, choices) {
             return Fate::Hangs;
         }
@@ -200,7 +214,7 @@ impl World {
         } else if request.is_put() && strikes(Fault::TornPuts) {
             Fate::Torn
         } else if request.is_write() && strikes(Fault::LateRequests) {
-            Fate::Late
+            Fate::Late(DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate)))
         } else if request.is_swap() && strikes(Fault::SpuriousRefusals) {
             Fate::Refused
         } else if strikes(Fault::Throttling)

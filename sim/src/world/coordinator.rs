@@ -394,6 +394,13 @@ impl World {
         }
         self.queue
             .schedule(self.now + SUPERVISE_PERIOD, Happening::Supervise(id));
+        if self.healed && self.profile.config.interval.is_none() {
+            // Nobody else asks, and the next checkpoint must complete.
+            self.ask_for_checkpoint(id, choices);
+        }
+        let Some(process) = self.coordinators.get(&id) else {
+            return;
+        };
         let known: Vec<(AttemptId, SubtaskId, bool)> = process
             .machine
             .view()
@@ -469,6 +476,29 @@ impl World {
             from,
         };
         self.drive_coordinator(id, event, choices);
+    }
+
+    /// The number of a user's next request.
+    pub(super) fn next_request(&mut self, id: ProcessId) -> Option<RequestId> {
+        Some(self.coordinators.get_mut(&id)?.user.next_request())
+    }
+
+    /// Lets a process stand still.
+    pub(super) fn pause_coordinator(&mut self, id: ProcessId, until: u64) {
+        if let Some(process) = self.coordinators.get_mut(&id) {
+            process.paused_until = until;
+        }
+    }
+
+    /// Whether a coordinator knows that every named attempt runs.
+    pub(super) fn knows_all_run(&self, id: ProcessId) -> bool {
+        self.coordinators.get(&id).is_some_and(|process| {
+            let attempts = process.machine.view().attempts;
+            !attempts.is_empty()
+                && attempts
+                    .values()
+                    .all(|state| state.running && state.attached)
+        })
     }
 
     /// A user asks for a checkpoint.

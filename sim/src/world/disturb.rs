@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    fn close_everything(&mut self, id: ProcessId, choices: &mut Choices) {
+    pub(super) fn close_everything(&mut self, id: ProcessId, choices: &mut Choices) {
         self.tell(|| id.to_string(), Kind::Process, || "is closed".to_owned());
         let attempts: Vec<_> = self.instances.keys().copied().collect();
         for attempt in attempts {
@@ -152,7 +152,7 @@ impl World {
     }
 
     /// The machine under a directory loses its power: every process on it dies.
-    fn cut_power(&mut self, choices: &mut Choices) {
+    pub(super) fn cut_power(&mut self, choices: &mut Choices) {
         self.tell(
             || "faults".to_owned(),
             Kind::Fault,

@@ -16,6 +16,7 @@
 //! | `coordinator` | coordinator processes, and the user who deploys and supervises |
 //! | `attempt`, `restore` | attempts that run and that restore |
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
+//! | `script` | what a scenario file can do |
 //! | `watch` | facts and invariants |
 //!
 //! Invariant: a step depends on the world and the choices alone. Equal worlds given equal choices
@@ -28,6 +29,7 @@ mod disturb;
 mod happening;
 mod network;
 mod restore;
+pub mod script;
 pub mod story;
 mod watch;
 
@@ -90,6 +92,10 @@ pub struct World {
     /// Names under which a put is never answered.
     hanging: std::collections::BTreeSet<stillpoint::protocol::id::FileName>,
     hanging_since_healed: u32,
+    /// What a script lets go wrong.
+    rules: Vec<script::Rule>,
+    /// Messages that a script holds back.
+    held: Vec<Happening>,
     /// Whether users still write.
     pub writing: bool,
     /// Which faults have struck.
@@ -143,6 +149,8 @@ impl World {
             outage: (0, false),
             hanging: std::collections::BTreeSet::new(),
             hanging_since_healed: 0,
+            rules: Vec::new(),
+            held: Vec::new(),
             writing: true,
             struck: Struck::default(),
             digest: Digest::default(),

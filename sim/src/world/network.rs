@@ -4,6 +4,7 @@ use stillpoint::protocol::file::{FileDescription, FileSet};
 use stillpoint::protocol::id::AttemptId;
 use stillpoint::protocol::message::Message;
 
+use super::script::MessageEffect;
 use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label};
@@ -32,10 +33,16 @@ impl World {
                 answered.checkpoint,
             ));
         }
-        for at in self.arrivals(choices) {
+        let subtask = self.watch.facts.durable.ever_named.get(&to).copied();
+        let rule = self.message_rule(&message, subtask);
+        for at in self.arrivals(rule, choices) {
             let message = Box::new(message.clone());
-            self.queue
-                .schedule(at, Happening::ToAttempt(to, from, message));
+            let arrives = Happening::ToAttempt(to, from, message);
+            if rule == Some(MessageEffect::Hold) {
+                self.hold(arrives);
+            } else {
+                self.queue.schedule(at, arrives);
+            }
         }
     }
 
@@ -57,10 +64,16 @@ impl World {
             ));
         }
         let to = self.astray(leader, choices);
-        for at in self.arrivals(choices) {
+        let subtask = self.watch.facts.durable.ever_named.get(&from).copied();
+        let rule = self.message_rule(&message, subtask);
+        for at in self.arrivals(rule, choices) {
             let message = Box::new(message.clone());
-            self.queue
-                .schedule(at, Happening::ToCoordinator(to, message));
+            let arrives = Happening::ToCoordinator(to, message);
+            if rule == Some(MessageEffect::Hold) {
+                self.hold(arrives);
+            } else {
+                self.queue.schedule(at, arrives);
+            }
         }
     }
 
@@ -71,7 +84,7 @@ impl World {
         attempt: AttemptId,
         choices: &mut Choices,
     ) {
-        for at in self.arrivals(choices) {
+        for at in self.arrivals(None, choices) {
             self.queue.schedule(at, Happening::Running(leader, attempt));
         }
     }
@@ -132,7 +145,15 @@ impl World {
     }
 
     /// When a message arrives: never, once or twice.
-    fn arrivals(&mut self, choices: &mut Choices) -> Vec<u64> {
+    fn arrivals(&mut self, rule: Option<MessageEffect>, choices: &mut Choices) -> Vec<u64> {
+        match rule {
+            None | Some(MessageEffect::Hold) => {}
+            Some(MessageEffect::Lose) => return Vec::new(),
+            Some(MessageEffect::Double(later)) => {
+                let at = self.arrival(choices);
+                return vec![at, at + later];
+            }
+        }
         let lost = self.profile.rate(Fault::LostMessages, self.healed);
         if choices.chance(lost, Label::MessageLost) {
             self.struck.note(Fault::LostMessages);

@@ -8,28 +8,32 @@ use stillpoint::RestoreProgress;
 
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
 
-/// A bar of bytes that `work` moves.
+/// A bar of bytes that `work` moves, from when it is known how many they are.
 pub async fn of_bytes<T>(
     what: &str,
     progress: &RestoreProgress,
     work: impl Future<Output = T>,
 ) -> T {
-    let bar = bar(
-        "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left",
-        what,
-    );
+    const TEMPLATE: &str = "{msg} {wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+    let mut shown: Option<ProgressBar> = None;
     let result = follow(work, || {
-        bar.set_length(progress.total_bytes());
-        bar.set_position(progress.fetched_bytes());
+        let total_bytes = progress.total_bytes();
+        if total_bytes > 0 {
+            let bar = shown.get_or_insert_with(|| bar(TEMPLATE, what, total_bytes));
+            bar.set_length(total_bytes);
+            bar.set_position(progress.fetched_bytes());
+        }
     });
     let result = result.await;
-    bar.finish_and_clear();
+    if let Some(bar) = shown {
+        bar.finish_and_clear();
+    }
     result
 }
 
 /// A sign of life while `work` goes on.
 pub async fn of_waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
-    let bar = bar("{spinner} {msg} {elapsed}", what);
+    let bar = bar("{spinner} {msg} {elapsed}", what, 1);
     let result = follow(work, || bar.tick()).await;
     bar.finish_and_clear();
     result
@@ -38,14 +42,16 @@ pub async fn of_waiting<T>(what: &str, work: impl Future<Output = T>) -> T {
 /// A bar that the caller moves.
 #[cfg(feature = "rocksdb")]
 pub fn of_steps(what: &str, steps: u64) -> ProgressBar {
-    let bar = bar("{msg} {wide_bar} {human_pos}/{human_len}, {eta} left", what);
-    bar.set_length(steps);
-    bar
+    bar(
+        "{msg} {wide_bar} {human_pos}/{human_len}, {eta} left",
+        what,
+        steps,
+    )
 }
 
-fn bar(template: &str, what: &str) -> ProgressBar {
+fn bar(template: &str, what: &str, length: u64) -> ProgressBar {
     // Hidden by itself where standard error is no terminal.
-    let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

@@ -24,7 +24,7 @@ impl Outcome {
         let json = serde_json::to_value(document)
             .map_err(|error| Error::new(stillpoint::ErrorKind::Internal, error.to_string()))?;
         Ok(Self {
-            text: document.to_string(),
+            text: plain(&document.to_string()),
             json,
             exit,
         })
@@ -59,7 +59,8 @@ pub fn print_error(command: &str, error: &Error, as_json: bool) -> Exit {
         let document = Value::Object([("error".to_owned(), error)].into_iter().collect());
         print_json(command, document)
     } else {
-        writeln!(io::stderr().lock(), "stillpoint {command}: {error}")
+        let text = plain(&error.to_string());
+        writeln!(io::stderr().lock(), "stillpoint {command}: {text}")
     };
     after_printing(printed, exit)
 }
@@ -75,6 +76,19 @@ fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// A text without what a terminal would obey: names come from outside.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() && character != '\n' {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
 }
 
 /// Whoever reads the output may have had enough of it; anything else is a failure.

@@ -183,9 +183,14 @@ impl Coordinator {
         if !named.iter().all(|file| locals.insert(&file.local)) {
             return Err(Contradiction::Disordered);
         }
-        let condemned = named
-            .iter()
-            .find(|file| self.manifest().tombstones().contains(&file.name));
+        // Also what the commit under way condemns, unless that commit makes this checkpoint
+        // superfluous: nobody honest names it again.
+        let completes = self.commits.completes();
+        let outlives_commit = completes.is_none_or(|done| message.checkpoint > done);
+        let condemned = named.iter().find(|file| {
+            self.manifest().tombstones().contains(&file.name)
+                || (outlives_commit && self.commits.condemns(file.name))
+        });
         let clean = guard!(TombstoneIsNeverReferredTo, condemned.is_none());
         match condemned {
             Some(file) if !clean => Err(Contradiction::Condemned(file.name)),

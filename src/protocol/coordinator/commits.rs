@@ -89,6 +89,29 @@ impl Commits {
         self.commit.as_ref()
     }
 
+    /// Whether the commit under way condemns a file.
+    pub(super) fn condemns(&self, file: FileName) -> bool {
+        let changes = self
+            .commit
+            .iter()
+            .flat_map(|commit| &commit.record().changes);
+        changes
+            .filter_map(|change| match change {
+                Change::Condemn { files } => Some(files),
+                Change::Claim { .. }
+                | Change::Reserve { .. }
+                | Change::Describe { .. }
+                | Change::Deploy { .. }
+                | Change::End { .. }
+                | Change::Complete(_)
+                | Change::Subsume { .. }
+                | Change::Forget { .. }
+                | Change::Pin { .. }
+                | Change::Unpin { .. } => None,
+            })
+            .any(|files| files.binary_search(&file).is_ok())
+    }
+
     /// The checkpoint that the commit under way completes.
     pub(super) fn completes(&self) -> Option<CheckpointId> {
         self.covered.completes.filter(|_| self.commit.is_some())

@@ -5,6 +5,7 @@ use tokio::sync::watch;
 use super::{Attachment, Core, Effect, Input};
 use crate::protocol::answer::Answer;
 use crate::protocol::coordinator;
+use crate::protocol::id::AttemptId;
 use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
 use crate::protocol::time::Timestamp;
 
@@ -15,6 +16,9 @@ pub(in crate::runtime) struct Cleaning {
     pub(in crate::runtime) begun: u64,
     /// The last sweep that has ended.
     pub(in crate::runtime) ended: u64,
+    /// Whether the manifest names no attempt of an earlier holder any more. A sweep that began
+    /// before that has left their files alone.
+    pub(in crate::runtime) alone: bool,
     /// Whether nothing is left to delete, as far as is known.
     pub(in crate::runtime) idle: bool,
 }
@@ -35,13 +39,26 @@ impl Core {
             .subtask
             .as_ref()
             .is_none_or(|subtask| subtask.pending_reason().is_none());
+        let own = self.own_attempt();
+        let manifest = self.coordinator.view().manifest;
         let cleaning = Cleaning {
             begun: self.sweeps_begun,
             ended: self.sweep_ended,
+            alone: manifest.is_some_and(|manifest| {
+                let mut named = manifest.attempts().values();
+                named.all(|attempt| Some(*attempt) == own)
+            }),
             idle: owns_nothing && self.coordinator.view().cleaner_idle,
         };
         self.cleaning
             .send_if_modified(|told| std::mem::replace(told, cleaning) != cleaning);
+    }
+
+    fn own_attempt(&self) -> Option<AttemptId> {
+        match self.attachment {
+            Attachment::Running(attempt) => Some(attempt),
+            Attachment::None | Attachment::Deploying(..) => None,
+        }
     }
 
     /// The attempts of earlier holders are over: whoever claims a participant has fenced them.
@@ -50,10 +67,7 @@ impl Core {
         now: Timestamp,
         effects: &mut Vec<Effect>,
     ) {
-        let own = match self.attachment {
-            Attachment::Running(attempt) => Some(attempt),
-            Attachment::None | Attachment::Deploying(..) => None,
-        };
+        let own = self.own_attempt();
         let attempts = self.coordinator.view().attempts.keys().copied();
         let earlier: Vec<_> = attempts.filter(|attempt| Some(*attempt) != own).collect();
         for attempt in earlier {

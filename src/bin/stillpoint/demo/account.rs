@@ -216,6 +216,10 @@ impl Display for Account {
         table.fmt(f)?;
         writeln!(
             f,
+            "  deleted: until the next one completed; a restart skips the rest of a block of ids"
+        )?;
+        writeln!(
+            f,
             "\n  uploaded: {} in {} checkpoints; full ones would have been {}, of which this is {}",
             output::bytes(self.uploaded_bytes),
             self.checkpoints.len(),
@@ -305,5 +309,67 @@ impl Display for Comparison {
              {position}: {found}",
             difference.keys
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn right() -> Account {
+        let difference = Difference {
+            keys: 9,
+            ..Difference::default()
+        };
+        let at = |after, position| Comparison {
+            after,
+            checkpoint: 1,
+            position,
+            difference,
+        };
+        let kill = Kill {
+            life: 1,
+            at_position: 50,
+            checkpoint: Some(2),
+            counts: true,
+            uploads_cut_off: vec!["shared/1/7".to_owned()],
+            restored_checkpoint: 1,
+            restored_position: 40,
+        };
+        Account {
+            keys: 9,
+            events: 100,
+            kills_wanted: 1,
+            finished_at: Some(100),
+            kills: vec![kill],
+            comparisons: vec![at("kill", 40), at("end", 100)],
+            left_over_files: Some(0),
+            ..Account::default()
+        }
+    }
+
+    #[test]
+    fn only_what_is_right_in_all_matches() {
+        assert_eq!(right().find_reasons(), [""; 0]);
+        let wrong: [fn(&mut Account); 8] = [
+            |account| account.comparisons[0].difference.missing = 1,
+            |account| account.comparisons[1].difference.unexpected = 1,
+            |account| account.comparisons[1].difference.different = 1,
+            |account| account.comparisons[1].position = 99,
+            |account| account.comparisons.truncate(account.comparisons.len() - 1),
+            |account| account.finished_at = Some(99),
+            |account| account.kills[0].counts = false,
+            |account| account.left_over_files = Some(1),
+        ];
+        for change in wrong {
+            let mut account = right();
+            change(&mut account);
+            assert_eq!(
+                account.find_reasons().len(),
+                1,
+                "{:?}",
+                account.find_reasons()
+            );
+        }
     }
 }

@@ -20,7 +20,9 @@ const LINES_MAX: usize = 1024;
 /// When to kill the worker.
 pub struct Orders {
     pub kill: bool,
-    /// Not before so many checkpoints have completed in this life.
+    /// Not before so many events are counted.
+    pub after_position: u64,
+    /// Nor before so many checkpoints have completed in this life.
     pub after_completed: u64,
     /// From then on, when so many uploads have begun.
     pub at_upload: u64,
@@ -104,8 +106,7 @@ impl Life {
             let begins_upload = matches!(message, Message::UploadBegun { .. });
             self.hear(message);
             bar.set_position(self.position);
-            let completed = u64::try_from(self.rows.len()).unwrap_or(u64::MAX);
-            if orders.kill && begins_upload && completed >= orders.after_completed {
+            if orders.kill && begins_upload && self.is_due(orders) {
                 uploads_begun += 1;
                 if uploads_begun >= orders.at_upload {
                     self.process.kill()?;
@@ -117,6 +118,11 @@ impl Life {
                 }
             }
         }
+    }
+
+    fn is_due(&self, orders: &Orders) -> bool {
+        let completed = u64::try_from(self.rows.len()).unwrap_or(u64::MAX);
+        completed >= orders.after_completed && self.position >= orders.after_position
     }
 
     fn hear(&mut self, message: Message) {

@@ -179,7 +179,7 @@ impl Show {
             let is_last = kills >= self.asked.kills;
             let mut life = Life::start(&self.task(kills, is_last), number)?;
             let end = life.watch(
-                &self.orders(number, is_last),
+                &self.orders(number, kills, is_last),
                 &self.bar,
                 &self.is_interrupted,
             )?;
@@ -205,15 +205,15 @@ impl Show {
     }
 
     fn task(&self, kills: u64, is_last: bool) -> Task {
-        let events = u128::from(self.asked.events);
-        let part = events * u128::from(kills + 1) / u128::from(self.asked.kills + 1);
-        let until = if is_last { events } else { part };
         Task {
             stream: self.stream,
             repository: self.directory.join("checkpoints"),
             local: self.directory.join("state"),
-            // At most the number of events.
-            until: u64::try_from(until).unwrap_or(self.asked.events),
+            until: if is_last {
+                self.asked.events
+            } else {
+                self.part(2 * kills + 2)
+            },
             is_last,
             pace: self.asked.seconds,
             interval: Duration::from_millis(self.asked.interval_ms),
@@ -222,14 +222,24 @@ impl Show {
         }
     }
 
-    /// When to kill: after some completed checkpoints, at one of the next uploads.
-    fn orders(&self, number: u64, is_last: bool) -> Orders {
+    /// When to kill: halfway through the life's part of the stream or later, after some completed
+    /// checkpoints, at one of the next uploads.
+    fn orders(&self, number: u64, kills: u64, is_last: bool) -> Orders {
         let random = mix(self.asked.seed ^ mix(number));
         Orders {
             kill: !is_last,
+            after_position: self.part(2 * kills + 1),
             after_completed: 1 + random % 2,
             at_upload: 1 + (random >> 8) % 3,
         }
+    }
+
+    /// The stream is played in one part for each life; this is the end of so many half parts.
+    fn part(&self, halves: u64) -> u64 {
+        let events = u128::from(self.asked.events);
+        let end = events * u128::from(halves) / (2 * u128::from(self.asked.kills + 1));
+        // At most the number of events.
+        u64::try_from(end).unwrap_or(self.asked.events)
     }
 
     fn inspect(&mut self) -> Result<Inspection, Error> {

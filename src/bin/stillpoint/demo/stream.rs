@@ -69,6 +69,9 @@ pub fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// A key and its value.
+pub type Pair = (Box<[u8]>, Box<[u8]>);
+
 /// How often each key has been counted before a position. Made from the stream alone.
 pub struct Truth {
     stream: Stream,
@@ -122,7 +125,7 @@ impl Truth {
     /// Compares a state, given pair by pair in the order of its keys, with the truth.
     pub fn compare<E>(
         &self,
-        state: impl Iterator<Item = Result<(Box<[u8]>, Box<[u8]>), E>>,
+        state: impl Iterator<Item = Result<Pair, E>>,
     ) -> Result<Difference, E> {
         let mut difference = Difference {
             keys: self.stream.keys,
@@ -161,9 +164,7 @@ mod tests {
         value_bytes: 40,
     };
 
-    type Pairs = Vec<(Box<[u8]>, Box<[u8]>)>;
-
-    fn state(position: u64) -> Pairs {
+    fn state(position: u64) -> Vec<Pair> {
         let mut counts = vec![0; 100];
         for at in 0..position {
             counts[usize::try_from(STREAM.key_at(at)).expect("small")] += 1;
@@ -174,7 +175,7 @@ mod tests {
             .collect()
     }
 
-    fn difference(pairs: Pairs, position: u64) -> Difference {
+    fn difference(pairs: Vec<Pair>, position: u64) -> Difference {
         let mut truth = Truth::new(STREAM);
         truth.go_to(position);
         truth

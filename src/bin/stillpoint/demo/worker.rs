@@ -194,10 +194,6 @@ fn fill(db: &DB, stream: Stream) -> Result<(), Error> {
     db.write_opt(batch, &options).map_err(rocksdb_failed)
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the parent is told some events, whatever others there come to be"
-)]
 async fn listen(mut events: Events, mouth: Mouth) {
     while let Some(event) = events.next().await {
         let message = match event {
@@ -210,7 +206,16 @@ async fn listen(mut events: Events, mouth: Mouth) {
                 reason: error.to_string(),
             },
             ParticipantEvent::Deleted { file } => Message::Deleted { file },
-            _ => continue,
+            ParticipantEvent::Triggered { .. }
+            | ParticipantEvent::Uploaded { .. }
+            | ParticipantEvent::Subsumed { .. }
+            | ParticipantEvent::InDoubt { .. }
+            | ParticipantEvent::TooManyFailures { .. }
+            | ParticipantEvent::StoreTrouble { .. }
+            | ParticipantEvent::Warned { .. }
+            | ParticipantEvent::Unparsable { .. }
+            | ParticipantEvent::Ended { .. }
+            | _ => continue,
         };
         mouth.say(&message);
     }
