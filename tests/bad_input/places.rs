@@ -148,8 +148,8 @@ async fn spoil(template: &Template, name: &str, wrong: &Wrong) -> Came {
 async fn wrong_things_in_every_place_are_typed_errors() {
     let template = Arc::new(Template::make(PARTICIPANT).await);
     let mut objects = JoinSet::new();
-    for name in template.objects.keys().cloned() {
-        let template = Arc::clone(&template);
+    for name in template.objects.keys() {
+        let (template, name) = (Arc::clone(&template), name.clone());
         objects.spawn(async move { wrong_things_in(&template, &name).await });
     }
     objects.join_all().await;
