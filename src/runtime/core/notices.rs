@@ -112,6 +112,11 @@ impl Core {
                 tracing::warn!(%error, "the store can't be read now; it is tried again");
                 effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
             }
+            Notice::CommitFailed { failure } => {
+                let error = self.about(Error::from(failure));
+                tracing::warn!(%error, "a commit failed; it is tried again");
+                effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
+            }
             Notice::Deposed { by, unknown } => {
                 for checkpoint in unknown {
                     let error = self.about(end::in_doubt(by));
