@@ -323,15 +323,24 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.uploads.remove(&to);
-        if let Answer::Done(digest) = &answer {
-            if let Some(under_way) = self.under_way.get_mut(&checkpoint) {
-                under_way.uploaded_files += 1;
-                under_way.uploaded_bytes += digest.size_bytes;
+        let under_way = self.under_way.get_mut(&checkpoint);
+        match &answer {
+            Answer::Done(digest) => {
+                if let Some(under_way) = under_way {
+                    under_way.uploaded_files += 1;
+                    under_way.uploaded_bytes += digest.size_bytes;
+                }
+                effects.push(Effect::Report(ParticipantEvent::Uploaded {
+                    checkpoint,
+                    size_bytes: digest.size_bytes,
+                }));
             }
-            effects.push(Effect::Report(ParticipantEvent::Uploaded {
-                checkpoint,
-                size_bytes: digest.size_bytes,
-            }));
+            Answer::Failed(failure) | Answer::Unknown(failure) => {
+                if let Some(under_way) = under_way {
+                    under_way.trouble.get_or_insert((to, failure.clone()));
+                }
+            }
+            Answer::Refused => {}
         }
         let event = subtask::Event::IoCompleted {
             token: OpToken::Upload(to),

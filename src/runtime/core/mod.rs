@@ -52,7 +52,7 @@ pub(super) use cleaning::Cleaning;
 use cleaning::{begins_sweep, ends_sweep};
 pub(super) use cuts::{Content, CutTaken, Fate, Upload};
 use cuts::{Held, HeldCut};
-use notices::UnderWay;
+use notices::{Trouble, UnderWay};
 
 /// The one operator and the one subtask of a participant.
 pub(super) const OPERATOR: OperatorId = OperatorId(0);
@@ -122,6 +122,8 @@ pub(super) struct Core {
     cut: Option<HeldCut>,
     wanted: VecDeque<CheckpointId>,
     under_way: BTreeMap<CheckpointId, UnderWay>,
+    /// Of the first checkpoint since the last completed one that took too long.
+    first_trouble: Option<(CheckpointId, Trouble)>,
     snapshots: BTreeMap<CheckpointId, Held>,
     uploads: BTreeMap<FileName, oneshot::Sender<()>>,
     closing: bool,
@@ -172,6 +174,7 @@ impl Core {
             cut: None,
             wanted: VecDeque::new(),
             under_way: BTreeMap::new(),
+            first_trouble: None,
             snapshots: BTreeMap::new(),
             uploads: BTreeMap::new(),
             closing: false,
