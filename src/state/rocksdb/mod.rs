@@ -158,10 +158,12 @@ impl RocksDb {
     }
 
     /// Flushes whatever a flush of all families left behind; [`live_files::flush_all`] says why it
-    /// may. Of a single family a flush is exact. Tells whether there was anything.
-    fn flush_the_rest(&self, families: &[String]) -> Result<bool, Failure> {
+    /// may. Of a single family a flush is exact. Tells whether there was anything. A family without
+    /// a handle has been dropped since the names were listed, unless a new list still has it.
+    fn flush_the_rest(&self, families: &mut Vec<String>) -> Result<bool, Failure> {
         let mut left = false;
-        for family in families {
+        let mut without_handle = Vec::new();
+        for family in families.iter() {
             match self.database.is_unflushed(family)? {
                 Some(false) => {}
                 Some(true) => {
@@ -170,13 +172,20 @@ impl RocksDb {
                 }
                 // RocksDB's own statistics, for which nobody has a handle.
                 None if family.starts_with("___rocksdb") => {}
-                None => {
-                    let cause = format!("the database has a family {family:?} without a handle");
-                    return Err(Failure::new(FailureKind::Unsupported, cause));
-                }
+                None => without_handle.push(family.clone()),
             }
         }
-        Ok(left)
+        if without_handle.is_empty() {
+            return Ok(left);
+        }
+        *families = self.list_families()?;
+        match without_handle.iter().find(|name| families.contains(name)) {
+            None => Ok(true),
+            Some(family) => {
+                let cause = format!("the database has a family {family:?} without a handle");
+                Err(Failure::new(FailureKind::Unsupported, cause))
+            }
+        }
     }
 
     /// The live files at a moment when nothing is in memory only. The order matters: what is
@@ -184,7 +193,7 @@ impl RocksDb {
     fn list_when_flushed(&self, db: &DB, sequence: u64) -> Result<Vec<LiveFile>, Failure> {
         let mut families = self.families.lock();
         loop {
-            while self.flush_the_rest(&families.names)? {
+            while self.flush_the_rest(&mut families.names)? {
                 self.one_instant(sequence)?;
             }
             let listed = list(db)?;
@@ -238,8 +247,8 @@ impl RocksDb {
     fn cut_by_checkpoint(&self, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
         let sequence = self.database.sequence();
         // Its own flush may leave something behind where the database flushes families as one.
-        let families = self.list_families()?;
-        while self.flush_the_rest(&families)? {
+        let mut families = self.list_families()?;
+        while self.flush_the_rest(&mut families)? {
             self.one_instant(sequence)?;
         }
         let links = Links(directory.unused_path("checkpoint"));
