@@ -3,8 +3,8 @@
 //! ```text
 //!  trigger known      writers held          writers go on                     files read
 //!  prepare() ───────> snapshot() ─────────> Cut::secure(not yet stored) ────> SecuredFile … dropped
-//!  starts a flush     Cut: the live files,  links the files, makes the pack,
-//!  and returns        deletions held        lets deletions go on
+//!  flushes            Cut: the live files,  links the files, makes the pack,
+//!                     deletions held        lets deletions go on
 //! ```
 //!
 //! A backend's state is a set of files. *State files* are immutable, stored byte for byte, and
@@ -61,8 +61,9 @@ pub trait StateBackend: Send + Sync + 'static {
     /// restore filled.
     fn directory(&self) -> Option<&Path>;
 
-    /// Starts writing out what is in memory and returns at once, holding nobody, so that the
-    /// snapshot that follows finds little to do. Called as soon as it is known that one will.
+    /// Writes out what is in memory, without holding the caller's writers, and returns once that is
+    /// done, so that the snapshot that follows, which holds them, finds little to do. Called as soon
+    /// as it is known that one will.
     fn prepare(&self);
 
     /// The synchronous part of a snapshot: one instant of the state. The caller's writers are held

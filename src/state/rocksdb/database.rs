@@ -17,7 +17,7 @@ use std::path::Path;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, LiveFile, MultiThreaded,
+    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, LiveFile, MultiThreaded,
     OptimisticTransactionDB, SingleThreaded, ThreadMode, TransactionDB,
 };
 
@@ -54,8 +54,8 @@ pub(super) mod sealed {
         fn sequence(&self) -> u64;
         /// Whether something of a family is in memory only. `None` if it has no such family.
         fn is_unflushed(&self, family: &str) -> Result<Option<bool>, Failure>;
-        /// Flushes a family, if there is one of this name.
-        fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure>;
+        /// Flushes a family, if there is one of this name, and waits for it.
+        fn flush_family(&self, family: &str) -> Result<(), Failure>;
         /// The names of the tables that are part of the database at this moment.
         fn live_tables(&self) -> Result<BTreeSet<String>, Failure>;
         /// RocksDB's own checkpoint: flushes, then links or copies every file.
@@ -135,12 +135,10 @@ macro_rules! common {
                 Ok(Some(false))
             }
 
-            fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure> {
-                let mut options = FlushOptions::new();
-                options.set_wait(wait);
+            fn flush_family(&self, family: &str) -> Result<(), Failure> {
                 let flushed = match self.cf_handle(family) {
-                    Some(handle) => self.flush_cf_opt(&handle, &options),
-                    None if family == DEFAULT_COLUMN_FAMILY_NAME => self.flush_opt(&options),
+                    Some(handle) => self.flush_cf(&handle),
+                    None if family == DEFAULT_COLUMN_FAMILY_NAME => self.flush(),
                     None => Ok(()),
                 };
                 flushed.map_err(|error| rocksdb_failed(error.into(), "flushing a family"))
@@ -222,7 +220,7 @@ impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for TransactionDB<T> 
         refused()
     }
 
-    fn flush_family(&self, _family: &str, _wait: bool) -> Result<(), Failure> {
+    fn flush_family(&self, _family: &str) -> Result<(), Failure> {
         refused()
     }
 

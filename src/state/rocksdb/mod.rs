@@ -1,7 +1,7 @@
 //! State in a RocksDB that the user opened, with the user's options and column families.
 //!
 //! ```text
-//! prepare     rocksdb_flush_cfs, all families, not waited for
+//! prepare     rocksdb_flush_cfs, all families
 //! snapshot    hold deletions · flush all families as one · list the live files        writers held
 //! secure      link the wanted files · read MANIFEST and OPTIONS into the pack · let deletions go on
 //! ```
@@ -168,7 +168,7 @@ impl RocksDb {
                 Some(false) => {}
                 Some(true) => {
                     left = true;
-                    self.database.flush_family(family, true)?;
+                    self.database.flush_family(family)?;
                 }
                 // RocksDB's own statistics, for which nobody has a handle.
                 None if family.starts_with("___rocksdb") => {}
@@ -220,7 +220,7 @@ impl RocksDb {
     fn cut_by_list(&self, db: &DB, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
         let held = DeletionsHeld::new(Arc::clone(&self.database))?;
         let sequence = self.database.sequence();
-        live_files::flush_all(db, true).map_err(|error| rocksdb_failed(error, "flushing"))?;
+        live_files::flush_all(db).map_err(|error| rocksdb_failed(error, "flushing"))?;
         let listed = self.list_when_flushed(db, sequence)?;
         self.one_instant(sequence)?;
         let Sorted { state, packed } = Sorted::new(listed, self.database.path())?;
@@ -323,18 +323,20 @@ impl StateBackend for RocksDb {
         Some(self.database.path())
     }
 
+    /// Waits for the flush: the cut, which holds writers, would wait for one under way in its place.
     fn prepare(&self) {
-        let started = match self.database.as_default() {
-            Some(db) => live_files::flush_all(db, false)
-                .map_err(|error| rocksdb_failed(error, "starting a flush")),
+        let flushed = match self.database.as_default() {
+            Some(db) => {
+                live_files::flush_all(db).map_err(|error| rocksdb_failed(error, "flushing"))
+            }
             None => self.list_families().and_then(|families| {
                 families
                     .iter()
-                    .try_for_each(|family| self.database.flush_family(family, false))
+                    .try_for_each(|family| self.database.flush_family(family))
             }),
         };
-        if let Err(failure) = started {
-            // Writes are stopped for the moment, say. The cut will flush, or tell.
+        if let Err(failure) = flushed {
+            // The disk is full for the moment, say. The cut will flush, or tell.
             tracing::debug!(%failure, "no flush ahead of the cut");
         }
     }
