@@ -12,13 +12,12 @@
 //! makes that the default.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, LiveFile, MultiThreaded,
-    OptimisticTransactionDB, SingleThreaded, ThreadMode, TransactionDB,
+    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, MultiThreaded, OptimisticTransactionDB,
+    SingleThreaded, ThreadMode, TransactionDB,
 };
 
 use super::rocksdb_failed;
@@ -34,7 +33,7 @@ impl Database for OptimisticTransactionDB<MultiThreaded> {}
 impl<T: ThreadMode + Send + Sync + 'static> Database for TransactionDB<T> {}
 
 pub(super) mod sealed {
-    use super::{BTreeSet, DB, Failure, Path};
+    use super::{DB, Failure, Path};
 
     /// What snapshots need of a database.
     pub trait Sealed {
@@ -56,8 +55,6 @@ pub(super) mod sealed {
         fn is_unflushed(&self, family: &str) -> Result<Option<bool>, Failure>;
         /// Flushes a family, if there is one of this name, and waits for it.
         fn flush_family(&self, family: &str) -> Result<(), Failure>;
-        /// The names of the tables that are part of the database at this moment.
-        fn live_tables(&self) -> Result<BTreeSet<String>, Failure>;
         /// RocksDB's own checkpoint: flushes, then links or copies every file.
         fn create_checkpoint(&self, into: &Path) -> Result<(), Failure>;
     }
@@ -144,14 +141,6 @@ macro_rules! common {
                 flushed.map_err(|error| rocksdb_failed(error.into(), "flushing a family"))
             }
 
-            fn live_tables(&self) -> Result<BTreeSet<String>, Failure> {
-                let listed = self
-                    .live_files()
-                    .map_err(|error| rocksdb_failed(error.into(), "listing the live tables"))?;
-                let name = |table: LiveFile| table.name.trim_start_matches('/').to_owned();
-                Ok(listed.into_iter().map(name).collect())
-            }
-
             fn create_checkpoint(&self, into: &Path) -> Result<(), Failure> {
                 Checkpoint::new(self)
                     .and_then(|checkpoint| checkpoint.create_checkpoint(into))
@@ -221,10 +210,6 @@ impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for TransactionDB<T> 
     }
 
     fn flush_family(&self, _family: &str) -> Result<(), Failure> {
-        refused()
-    }
-
-    fn live_tables(&self) -> Result<BTreeSet<String>, Failure> {
         refused()
     }
 

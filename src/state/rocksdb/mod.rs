@@ -40,7 +40,6 @@ mod database;
 mod live_files;
 mod options;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
@@ -252,12 +251,10 @@ impl RocksDb {
             self.one_instant(sequence)?;
         }
         let links = Links(directory.unused_path("checkpoint"));
+        // It refuses tables in other directories by itself.
         self.database.create_checkpoint(&links.0)?;
         self.one_instant(sequence)?;
         let listed = links.list()?;
-        elsewhere(self.database.path(), &listed, || {
-            self.database.live_tables()
-        })?;
         let Sorted { state, packed } = Sorted::new(listed, &links.0)?;
         let mut copied = Copied::default();
         if !on_one_device(&links.0, self.database.path()) {
@@ -427,29 +424,6 @@ impl Drop for Links {
     }
 }
 
-/// Refuses a checkpoint of tables that lie outside of the database's own directory. A table that is
-/// not in it and is live *after* that was seen lies elsewhere; one that is not live any more was
-/// there until a compaction ended.
-fn elsewhere(
-    home: &Path,
-    listed: &[LiveFile],
-    live: impl FnOnce() -> Result<BTreeSet<String>, Failure>,
-) -> Result<(), Failure> {
-    let tables = listed
-        .iter()
-        .filter(|file| file.kind == LiveFileKind::State);
-    let names = tables.map(|file| String::from_utf8_lossy(&file.name));
-    let missing: Vec<_> = names.filter(|name| !home.join(&**name).exists()).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let live = live()?;
-    match missing.iter().find(|name| live.contains(&***name)) {
-        Some(name) => Err(in_other_directories(name, home, "another directory")),
-        None => Ok(()),
-    }
-}
-
 fn in_other_directories(name: &str, home: &Path, found: &str) -> Failure {
     Failure::new(
         FailureKind::Unsupported,
@@ -571,36 +545,4 @@ fn rocksdb_failed(message: String, doing: &str) -> Failure {
         kind.unwrap_or(FailureKind::Other),
         format!("rocksdb: {doing}: {message}"),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
-    use super::*;
-
-    #[test]
-    fn a_table_that_was_compacted_away_meanwhile_does_not_lie_elsewhere() {
-        let home = tempfile::tempdir().unwrap();
-        fs::write(home.path().join("000001.sst"), "here").unwrap();
-        let table = |name: &str| LiveFile {
-            name: name.into(),
-            directory: Vec::new(),
-            kind: LiveFileKind::State,
-            size_bytes: 4,
-            may_grow: false,
-            replacement: None,
-        };
-        let listed = ["000001.sst", "000002.sst"].map(table);
-        let live = |names: &[&str]| {
-            let names = names.iter().map(|name| (*name).to_owned());
-            Ok(names.collect())
-        };
-        elsewhere(home.path(), &listed[..1], || panic!("nothing is missing")).unwrap();
-        elsewhere(home.path(), &listed, || live(&["000001.sst", "000003.sst"])).unwrap();
-        let failure =
-            elsewhere(home.path(), &listed, || live(&["000001.sst", "000002.sst"])).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Unsupported);
-        assert!(failure.cause.contains("000002.sst"), "{failure}");
-    }
 }
