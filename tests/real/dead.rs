@@ -231,7 +231,7 @@ fn b99_nothing_trips_over_what_killed_snapshots_leave() {
         drop(backend.snapshot().unwrap());
         assert!(fixed("-i"));
     } else {
-        eprintln!("skipped, the part of b99 with a directory that can't be removed: no chattr +i");
+        child::skipped("b99, a directory that can't be removed", "no chattr +i");
         backend.attach().unwrap();
     }
     let next = RocksDb::new(Arc::clone(&db));
