@@ -95,6 +95,12 @@ async fn an_older_checkpoint_is_the_callers_choice() {
     let state = MemoryState::open(&directory).unwrap();
     assert_eq!(state.get(b"n").as_deref(), Some(&b"2"[..]));
     let participant = restored.attach(state.clone()).unwrap();
+    // Known at once, not only when the store knows of the new line: nothing was awaited yet.
+    assert_eq!(participant.newest_completed(), Some(ids[1]));
+    assert_eq!(
+        participant.restorable_position().as_deref(),
+        Some(&b"2"[..])
+    );
     state.put(b"n", b"another 3");
     checkpoint(&participant, "another 3").await;
     drop((claim, participant));
