@@ -420,7 +420,7 @@ impl Inspection {
                 .map(|file| file.to_description())
                 .collect(),
         };
-        let directory = restore::take(directory.as_ref().to_owned())
+        let directory = restore::take(directory.as_ref().to_owned(), wanted.root, options)
             .await
             .map_err(about)?;
         let filled = restore::fill(&self.around, &directory, &wanted, options).await;

@@ -9,6 +9,7 @@
 //! After a failure every transfer is awaited before anything else happens to the directory.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,6 +44,7 @@ use crate::storage::{Body, Digester, Key, Progress};
 pub struct RestoreOptions {
     pub(super) from: From,
     pub(super) verify_kept: bool,
+    pub(super) replace_foreign: bool,
     pub(super) deadline: Option<Duration>,
     pub(super) progress: RestoreProgress,
 }
@@ -76,6 +78,13 @@ impl RestoreOptions {
     /// Reads in full, and checks, the local files that are kept.
     pub fn verify_kept_files(mut self) -> Self {
         self.verify_kept = true;
+        self
+    }
+
+    /// Takes the directory even if it holds files of another participant or repository, and removes
+    /// them. Without this it is refused.
+    pub fn replace_foreign_state(mut self) -> Self {
+        self.replace_foreign = true;
         self
     }
 
@@ -143,10 +152,15 @@ pub(super) struct Wanted {
     pub(super) files: Vec<FileDescription>,
 }
 
-/// Takes a directory for a restore.
-pub(super) async fn take(path: std::path::PathBuf) -> Result<Arc<StateDirectory>> {
+/// Takes a directory for a restore of this root's state. What is known to be another root's is
+/// refused: somebody mixed up two directories, or two repositories.
+pub(super) async fn take(
+    path: PathBuf,
+    root: RootId,
+    options: &RestoreOptions,
+) -> Result<Arc<StateDirectory>> {
     let taken = blocking(move || Ok(StateDirectory::take(&path))).await?;
-    taken.map(Arc::new).map_err(|error| {
+    let directory = taken.map(Arc::new).map_err(|error| {
         let kind = match &error {
             DirectoryError::Foreign { .. } | DirectoryError::NotADirectory { .. } => {
                 ErrorKind::Invalid
@@ -155,7 +169,26 @@ pub(super) async fn take(path: std::path::PathBuf) -> Result<Arc<StateDirectory>
             DirectoryError::Failed(failure) => failure.kind.into(),
         };
         Error::new(kind, error.to_string()).with_source(error)
+    })?;
+    if options.replace_foreign {
+        return Ok(directory);
+    }
+    blocking(move || {
+        let foreign = directory.marked().into_iter().find(|file| file.root != root);
+        Ok(match foreign {
+            None => Ok(directory),
+            Some(file) => {
+                let path = directory.path().join(file.local.as_str());
+                let cause = format!(
+                    "{} belongs to another participant or repository ({}, not {root})",
+                    path.display(),
+                    file.root
+                );
+                Err(Error::new(ErrorKind::Incompatible, cause))
+            }
+        })
     })
+    .await?
 }
 
 /// Makes the directory hold no state at all: what a first start begins with.

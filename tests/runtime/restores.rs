@@ -225,3 +225,32 @@ async fn a_state_must_lie_where_it_was_restored_and_be_of_its_kind() {
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     checkpoint(&participant, "2").await;
 }
+
+#[tokio::test]
+async fn a_directory_of_another_repository_is_not_wiped() {
+    let (_base, directory) = place();
+    let repository = open(Faulty::new(), config()).await;
+    let first = claim(&repository).await;
+    let restored = in_time(first.restore_into(&directory)).await.unwrap();
+    let state = Files::open(&directory);
+    state.write("000001.sst", b"all there is");
+    let participant = restored.attach(state.clone()).unwrap();
+    checkpoint(&participant, "1").await;
+    let truth = state.read();
+    in_time(participant.close()).await.unwrap();
+    drop((first, participant));
+
+    // Another repository, by a wrong setting say, knows of no checkpoint: a first start.
+    let other = open(Faulty::new(), config()).await;
+    let claim = claim(&other).await;
+    let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("000001.sst"), "{error}");
+    assert_eq!(state.read(), truth, "nothing is deleted");
+    let options = RestoreOptions::new().replace_foreign_state();
+    let restored = in_time(claim.restore_with(&directory, &options))
+        .await
+        .unwrap();
+    assert!(restored.is_empty());
+    assert!(!directory.join("000001.sst").exists());
+}
