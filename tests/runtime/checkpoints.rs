@@ -176,3 +176,36 @@ async fn too_many_user_bytes_are_refused_before_the_cut() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     checkpoint(&participant, "fits").await;
 }
+
+#[tokio::test]
+async fn a_cut_ends_with_a_checkpoint_that_never_asked_for_it() {
+    let store = Faulty::new();
+    let mut config = config();
+    config.checkpoints.max_concurrent = 2;
+    // One pack is settled before the next may be told.
+    config.checkpoints.limits.acknowledged_files_max = 1;
+    let repository = open(store.clone(), config).await;
+    let (_state, participant) = start(&repository).await;
+    checkpoint(&participant, "0").await;
+    let go_on = Arc::new(Notify::new());
+    let (blocked, begun) = (Arc::clone(&go_on), Arc::new(Notify::new()));
+    let begins = Arc::clone(&begun);
+    store.set(move |verb, _| match verb {
+        Verb::Swap => {
+            begins.notify_one();
+            Fault::Waits(Arc::clone(&blocked))
+        }
+        _ => Fault::None,
+    });
+    let first = participant.checkpoint("1").unwrap();
+    in_time(begun.notified()).await;
+    // Declined: the first one's file is not settled.
+    let second = participant.checkpoint("2").unwrap();
+    let error = in_time(second.completed()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.checkpoint().is_some(), "{error}");
+    store.heal();
+    go_on.notify_one();
+    in_time(first.completed()).await.unwrap();
+    checkpoint(&participant, "3").await;
+}

@@ -267,6 +267,15 @@ impl Core {
             };
             self.inbox.push_back(Input::Subtask(event));
         }
+        // The subtask may have declined without ever asking for the cut, which waits for this one.
+        let is_its =
+            |cut: &HeldCut| under_way.request.is_some() && cut.request == under_way.request;
+        if self.cut.as_ref().is_some_and(is_its)
+            && let Some(cut) = self.cut.take()
+        {
+            cut.fate.send_replace(Some(Err(error.clone())));
+            effects.push(Effect::Release(Box::new(cut.cut)));
+        }
         tracing::info!(%error, "aborted");
         if let Some(fate) = under_way.fate {
             fate.send_replace(Some(Err(error.clone())));
