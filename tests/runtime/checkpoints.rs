@@ -209,3 +209,25 @@ async fn a_cut_ends_with_a_checkpoint_that_never_asked_for_it() {
     in_time(first.completed()).await.unwrap();
     checkpoint(&participant, "3").await;
 }
+
+#[tokio::test]
+async fn the_intervals_checkpoint_can_be_given_up() {
+    let store = Faulty::new();
+    let mut config = config();
+    config.checkpoints.interval = Some(Duration::from_millis(20));
+    let repository = open(store.clone(), config).await;
+    let (_state, participant) = start(&repository).await;
+    store.set(|verb, name| match verb {
+        Verb::Put if name.contains("/shared/") => Fault::Hangs,
+        _ => Fault::None,
+    });
+    let triggered = in_time(participant.triggered()).await.unwrap();
+    let given_up = participant.checkpoint("1").unwrap();
+    given_up.cancel();
+    let error = in_time(given_up.completed()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+    assert_eq!(error.checkpoint(), Some(triggered));
+    store.heal();
+    in_time(participant.triggered()).await.unwrap();
+    assert!(checkpoint(&participant, "2").await.checkpoint > triggered);
+}
