@@ -177,12 +177,21 @@ impl Coordinator {
             .iter()
             .find(|(_, pending)| pending.request == Some(request));
         match found.map(|(checkpoint, _)| *checkpoint) {
-            Some(checkpoint) => {
-                self.abort(now, checkpoint, AbortReason::Cancelled);
-                Outcome::Accepted
-            }
+            Some(checkpoint) => self.cancel_checkpoint(now, checkpoint),
             None => Outcome::Ignored(Ignored::UnknownRequest),
         }
+    }
+
+    pub(super) fn cancel_checkpoint(
+        &mut self,
+        now: Timestamp,
+        checkpoint: CheckpointId,
+    ) -> Outcome {
+        if !self.pending.contains_key(&checkpoint) {
+            return Outcome::Ignored(Ignored::UnknownCheckpoint);
+        }
+        self.abort(now, checkpoint, AbortReason::Cancelled);
+        Outcome::Accepted
     }
 
     /// Aborts a pending checkpoint (specification: `Abort`). What is committing is not aborted.

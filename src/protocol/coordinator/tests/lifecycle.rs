@@ -450,6 +450,27 @@ fn the_pause_grows_although_every_failure_is_told() {
 }
 
 #[test]
+fn whoever_asked_for_it_a_pending_checkpoint_can_be_cancelled() {
+    let config = CoordinatorConfig {
+        interval: Some(Duration::from_secs(10)),
+        ..config()
+    };
+    let mut world = World::running(config, 1);
+    world.pass(Duration::from_secs(10));
+    let checkpoint = CheckpointId(1);
+    let request = None;
+    assert!(world.told(&Notice::Triggered {
+        request,
+        checkpoint
+    }));
+    let _ = world.event(Event::CancelCheckpoint { checkpoint });
+    let reason = AbortReason::Cancelled;
+    assert!(world.told(&Notice::Aborted { checkpoint, reason }));
+    let again = world.event(Event::CancelCheckpoint { checkpoint });
+    assert_eq!(again, Outcome::Ignored(Ignored::UnknownCheckpoint));
+}
+
+#[test]
 fn closing_waits_for_nothing_and_leaves_nothing_named() {
     let mut world = World::running(config(), 1);
     world.complete(&[1], &[]);
