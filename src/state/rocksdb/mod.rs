@@ -231,7 +231,7 @@ impl RocksDb {
                 let source = home.join(file.name.as_str());
                 files.push(SecuredFile::link(&source, file, &directory, &mut copied)?);
             }
-            let pack = read_pack(home, &packed)?;
+            let pack = read_pack(home, packed)?;
             Ok(Secured {
                 files,
                 pack,
@@ -269,7 +269,7 @@ impl RocksDb {
                     .map_err(|error| failed(&error, format_args!("keeping {}", path.display())))?;
                 files.push(SecuredFile::adopt(path, file, &directory)?);
             }
-            let pack = read_pack(&links.0, &packed)?;
+            let pack = read_pack(&links.0, packed)?;
             Ok(Secured {
                 files,
                 pack,
@@ -486,38 +486,33 @@ impl Sorted {
     }
 }
 
-fn read_pack(home: &Path, packed: &[(LocalName, LiveFile)]) -> Result<Vec<u8>, Failure> {
+fn read_pack(home: &Path, packed: Vec<(LocalName, LiveFile)>) -> Result<Vec<u8>, Failure> {
     let mut pack = Pack::new();
     for (name, file) in packed {
-        let bytes = match &file.replacement {
-            Some(replacement) => replacement.clone(),
-            None => read_listed(&home.join(name.as_str()), file)?,
+        let bytes = match file.replacement {
+            Some(replacement) => replacement,
+            None => read_listed(&home.join(name.as_str()), file.size_bytes, file.may_grow)?,
         };
-        pack.push(name.clone(), bytes)?;
+        pack.push(name, bytes)?;
     }
     Ok(pack.encode())
 }
 
 /// As much of a file as belongs to the list, and no less.
-fn read_listed(path: &Path, file: &LiveFile) -> Result<Vec<u8>, Failure> {
+fn read_listed(path: &Path, size_bytes: u64, may_grow: bool) -> Result<Vec<u8>, Failure> {
     let doing = format_args!("reading {}", path.display()).to_string();
     let opened = File::open(path).map_err(|error| failed(&error, &doing))?;
-    let mut bytes = Vec::with_capacity(usize::try_from(file.size_bytes).unwrap_or(0));
+    let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or(0));
     opened
-        .take(if file.may_grow {
-            file.size_bytes
-        } else {
-            u64::MAX
-        })
+        .take(if may_grow { size_bytes } else { u64::MAX })
         .read_to_end(&mut bytes)
         .map_err(|error| failed(&error, &doing))?;
-    if bytes.len() as u64 == file.size_bytes {
+    if bytes.len() as u64 == size_bytes {
         return Ok(bytes);
     }
     let cause = format!(
-        "{doing}: {} bytes, the cut listed {}",
-        bytes.len(),
-        file.size_bytes
+        "{doing}: {} bytes, the cut listed {size_bytes}",
+        bytes.len()
     );
     Err(Failure::new(FailureKind::Corrupt, cause))
 }
