@@ -271,15 +271,21 @@ impl Driver {
             .map(|reason| reason.to_string())
     }
 
+    pub(super) fn check_attach(&self) -> Result<(), Error> {
+        self.core.lock().check_attach()
+    }
+
     pub(super) fn attach(
         self: &Arc<Self>,
         backend: Arc<dyn StateBackend>,
         directory: Arc<StateDirectory>,
         taken: Option<Taken>,
-    ) {
-        self.with_core(|core, clock, effects| {
-            core.attach(clock.now(), backend, directory, taken, effects);
+    ) -> Result<(), Error> {
+        let attached = self.with_core(|core, clock, effects| {
+            core.attach(clock.now(), backend, directory, taken, effects)
         });
+        // Without an answer the end has come.
+        attached.unwrap_or_else(|| self.check())
     }
 
     /// Takes a cut and asks for its checkpoint: on the caller's thread.

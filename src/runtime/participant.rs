@@ -375,11 +375,7 @@ impl Restored {
     pub fn attach(self, backend: impl StateBackend) -> Result<Participant> {
         let driver = &self.session.0;
         let about = |error| driver.about(error).with_phase(Phase::Attach);
-        driver.check().map_err(about)?;
-        if driver.backend().is_some() {
-            let cause = "a state was attached to this claim already";
-            return Err(about(Error::new(ErrorKind::Invalid, cause)));
-        }
+        driver.check_attach().map_err(about)?;
         if let Some(path) = backend.directory()
             && !self.directory.is_at(path)
         {
@@ -406,7 +402,9 @@ impl Restored {
             }
         }
         backend.attach().map_err(|failure| about(failure.into()))?;
-        driver.attach(Arc::new(backend), self.directory, self.taken);
+        driver
+            .attach(Arc::new(backend), self.directory, self.taken)
+            .map_err(about)?;
         driver.check().map_err(about)?;
         Ok(Participant {
             session: self.session,

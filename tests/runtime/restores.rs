@@ -1,9 +1,15 @@
 //! Restores: what is kept, what is refused, what is damage.
 
 use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stillpoint::{ErrorKind, FileSystem, MemoryState, RestoreOptions, RestoreProgress};
+use stillpoint::protocol::answer::Failure;
+use stillpoint::state::{Cut, StateBackend};
+use stillpoint::{
+    ErrorKind, FileSystem, MemoryState, Participant, RestoreOptions, RestoreProgress, Restored,
+};
 
 use super::faulty::{Fault, Faulty, Verb};
 use super::files::Files;
@@ -303,4 +309,49 @@ async fn a_restore_that_is_too_late_ends_all_it_began() {
         .await
         .unwrap();
     assert_eq!(Files::open(&elsewhere).read(), state.read());
+}
+
+/// Attaches another state while it is being attached itself.
+struct Overtaken {
+    by: Mutex<Option<Restored>>,
+    participant: Arc<Mutex<Option<Participant>>>,
+}
+
+impl StateBackend for Overtaken {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
+    fn attach(&self) -> Result<(), Failure> {
+        let restored = self.by.lock().unwrap().take().unwrap();
+        let participant = restored.attach(MemoryState::new()).unwrap();
+        *self.participant.lock().unwrap() = Some(participant);
+        Ok(())
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        None
+    }
+
+    fn prepare(&self) {}
+
+    fn snapshot(&self) -> Result<Cut, Failure> {
+        panic!("it was never attached")
+    }
+}
+
+#[tokio::test]
+async fn of_two_states_that_are_attached_at_once_one_is_refused() {
+    let repository = open(Faulty::new(), config()).await;
+    let claim = claim(&repository).await;
+    let (base, directory) = place();
+    let other = base.path().join("other");
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    let by = Mutex::new(Some(in_time(claim.restore_into(&other)).await.unwrap()));
+    let first = Arc::new(Mutex::new(None));
+    let participant = Arc::clone(&first);
+    let error = restored.attach(Overtaken { by, participant }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let participant = first.lock().unwrap().take().unwrap();
+    checkpoint(&participant, "1").await;
 }

@@ -249,7 +249,8 @@ impl Core {
 
     // ---- what users ask ----
 
-    /// The state is open: its attempt is to be named.
+    /// The state is open: its attempt is to be named. One is attached at most, whoever comes second
+    /// while the first is at it.
     pub(super) fn attach(
         &mut self,
         now: Timestamp,
@@ -257,7 +258,11 @@ impl Core {
         directory: Arc<StateDirectory>,
         taken: Option<Taken>,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Error> {
+        if let Err(error) = self.check_attach() {
+            effects.push(Effect::Release(Box::new((backend, directory))));
+            return Err(error);
+        }
         let from = match &taken {
             Some(taken) => RestoreFrom::Checkpoint(taken.checkpoint),
             None => RestoreFrom::Newest,
@@ -284,6 +289,17 @@ impl Core {
             from,
         };
         self.run(now, Input::Coordinator(event), effects);
+        Ok(())
+    }
+
+    /// Whether a state may be attached.
+    pub(super) fn check_attach(&self) -> Result<(), Error> {
+        self.check()?;
+        if self.backend.is_some() {
+            let cause = "a state was attached to this claim already";
+            return Err(self.about(Error::new(ErrorKind::Invalid, cause)));
+        }
+        Ok(())
     }
 
     /// No more checkpoints: the subtask gives up what it owns, then the coordinator resigns.
