@@ -333,6 +333,11 @@ pub struct Restored {
 }
 
 impl Restored {
+    #[cfg(test)]
+    pub(super) fn driver(&self) -> &Arc<Driver> {
+        &self.session.0
+    }
+
     /// Whether there was no checkpoint yet: the directory is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -99,7 +99,10 @@ impl Core {
         taken: CutTaken,
         effects: &mut Vec<Effect>,
     ) -> Result<watch::Receiver<Fate>, Error> {
-        self.check()?;
+        if let Err(error) = self.check() {
+            effects.push(Effect::Release(Box::new(cut)));
+            return Err(error);
+        }
         let fate = watch::Sender::new(None);
         let receiver = fate.subscribe();
         self.cut = Some(HeldCut {
@@ -254,6 +257,7 @@ impl Core {
         &mut self,
         checkpoint: CheckpointId,
         secured: Result<Secured, Failure>,
+        effects: &mut Vec<Effect>,
     ) -> Answer<Payload> {
         let secured = match secured {
             Ok(secured) => secured,
@@ -265,15 +269,18 @@ impl Core {
         if let Some(under_way) = self.under_way.get_mut(&checkpoint) {
             under_way.state_bytes += secured.pack.len() as u64;
         }
-        // If it was given up meanwhile, nothing is kept.
-        if let Some(held) = self.snapshots.get_mut(&checkpoint) {
-            let files = secured.files.into_iter();
-            *held = Held::Secured {
-                files: files
-                    .map(|file| (file.name().clone(), Arc::new(file)))
-                    .collect(),
-                pack: Some(secured.pack.into()),
-            };
+        match self.snapshots.get_mut(&checkpoint) {
+            Some(held) => {
+                let files = secured.files.into_iter();
+                *held = Held::Secured {
+                    files: files
+                        .map(|file| (file.name().clone(), Arc::new(file)))
+                        .collect(),
+                    pack: Some(secured.pack.into()),
+                };
+            }
+            // It was given up meanwhile: nothing is kept.
+            None => effects.push(Effect::Release(Box::new(secured))),
         }
         Answer::Done(Payload::Nothing)
     }

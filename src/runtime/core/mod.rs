@@ -17,7 +17,8 @@
 //! Everything here is plain data behind the driver's lock: nothing waits. Effects are returned and
 //! carried out by the driver, beside each other; the machines allow any order.
 //!
-//! Invariants: a machine is drained before it is given the next thing; after the end nothing is
+//! Invariants: a machine is drained before it is given the next thing; whatever holds something of a
+//! state leaves as an [`Effect::Release`], since dropping it may block; after the end nothing is
 //! given to any machine; every checkpoint that has a handle ends in exactly one of completed,
 //! aborted and in doubt.
 
@@ -327,17 +328,24 @@ impl Core {
             let Some(input) = self.inbox.pop_front() else {
                 break;
             };
-            self.give(now, input);
+            self.give(now, input, effects);
             self.drain(effects);
         }
         if self.end.is_some() {
-            self.inbox.clear();
+            self.drop_inbox(effects);
         } else {
             self.tell_cleaning();
         }
     }
 
-    fn give(&mut self, now: Timestamp, input: Input) {
+    /// What was secured meanwhile goes with it, where it may take a moment.
+    fn drop_inbox(&mut self, effects: &mut Vec<Effect>) {
+        if !self.inbox.is_empty() {
+            effects.push(Effect::Release(Box::new(std::mem::take(&mut self.inbox))));
+        }
+    }
+
+    fn give(&mut self, now: Timestamp, input: Input, effects: &mut Vec<Effect>) {
         let (machine, outcome) = match input {
             Input::Coordinator(event) => {
                 if ends_sweep(&event) {
@@ -350,7 +358,7 @@ impl Core {
                 None => return,
             },
             Input::Secured(checkpoint, secured) => {
-                let answer = self.take_secured(checkpoint, secured);
+                let answer = self.take_secured(checkpoint, secured, effects);
                 let token = OpToken::Secure(checkpoint);
                 let event = subtask::Event::IoCompleted { token, answer };
                 self.inbox.push_back(Input::Subtask(event));
@@ -487,7 +495,7 @@ impl Core {
         let error = self.about(error);
         tracing::info!(%error, "ended");
         self.end = Some(error.clone());
-        self.inbox.clear();
+        self.drop_inbox(effects);
         if let Some(cut) = self.cut.take() {
             cut.fate.send_replace(Some(Err(error.clone())));
             effects.push(Effect::Release(Box::new(cut.cut)));
