@@ -424,31 +424,25 @@ impl Inspection {
             .await
             .map_err(about)?;
         let filled = restore::fill(&self.around, &directory, &wanted, options).await;
-        let report = match filled {
-            Ok(report) => report,
-            Err(error) => {
-                let discarded = blocking(move || match Arc::into_inner(directory) {
-                    Some(directory) => directory.discard(),
-                    None => {
-                        let cause = "something of the restore is still at it";
-                        Err(Failure::new(FailureKind::Other, cause))
-                    }
-                });
-                if let Err(error) = discarded.await {
-                    tracing::warn!(%error, "a half-filled directory was left");
-                }
-                if restore::is_missing(&error) {
-                    self.still_retained(checkpoint).await.map_err(about)?;
-                    return Err(about(damaged(&error, self.others(checkpoint))));
-                }
-                return Err(about(error));
-            }
+        let error = match filled {
+            Ok(report) => return Ok(report),
+            Err(error) => error,
         };
-        let root = wanted.root;
-        blocking(move || directory.set_clean(root, checkpoint))
-            .await
-            .map_err(about)?;
-        Ok(report)
+        let discarded = blocking(move || match Arc::into_inner(directory) {
+            Some(directory) => directory.discard(),
+            None => {
+                let cause = "something of the restore is still at it";
+                Err(Failure::new(FailureKind::Other, cause))
+            }
+        });
+        if let Err(error) = discarded.await {
+            tracing::warn!(%error, "a half-filled directory was left");
+        }
+        if restore::is_missing(&error) {
+            self.still_retained(checkpoint).await.map_err(about)?;
+            return Err(about(damaged(&error, self.others(checkpoint))));
+        }
+        Err(about(error))
     }
 
     /// Reads the manifest again, deletes what is condemned in it, and says what it left. Harmless

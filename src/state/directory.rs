@@ -5,7 +5,6 @@
 //!     .stillpoint/LOCK      held while a restore fills it and while its state is open; freed by
 //!     |                     the kernel at death
 //!     .stillpoint/OURS      says that the directory is ours, all of it
-//!     .stillpoint/CLEAN     there if, and only if, the directory is exactly one checkpoint
 //!     .stillpoint/marks     which stored file each local one is
 //!     000012.sst ...        the state
 //! ```
@@ -16,8 +15,7 @@
 //! `LOCK`, the directory is in use as well.
 //!
 //! Invariants: nothing is removed before the lock is held and `OURS` was found or written into an
-//! empty directory; symbolic links are never followed; `CLEAN` is gone, durably, before anything
-//! else changes; a directory that is being filled can't be taken for a database, since `CURRENT`
+//! empty directory; symbolic links are never followed; a directory that is being filled can't be taken for a database, since `CURRENT`
 //! goes first and comes last; the database's `LOCK` is never removed, since a second one in its
 //! place would let a second database in.
 //!
@@ -38,14 +36,13 @@ use super::pack::Pack;
 use super::unlinked;
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::FileDescription;
-use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
+use crate::protocol::id::{FileName, LocalName, RootId};
 
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
 pub const OWN_FOLDER: &str = ".stillpoint";
 const LOCK: &str = "LOCK";
 const OURS: &str = "OURS";
-const CLEAN: &str = "CLEAN";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
 /// Made by `mkfs` at the top of a file system, and nobody's.
@@ -168,14 +165,6 @@ impl StateDirectory {
         self.was_empty
     }
 
-    /// The checkpoint that the directory is, exactly; `None` once somebody may have written to it.
-    #[must_use]
-    pub fn clean(&self) -> Option<(RootId, CheckpointId)> {
-        let bytes = fs::read(self.own(CLEAN)).ok()?;
-        let (root, checkpoint) = postcard::from_bytes(&bytes).ok()?;
-        Some((RootId(root), CheckpointId(checkpoint)))
-    }
-
     /// The files that marks speak for.
     #[must_use]
     pub fn marked(&self) -> Vec<MarkedFile> {
@@ -199,8 +188,7 @@ impl StateDirectory {
         marks
     }
 
-    /// Begins to change the directory: it is not clean any more, and of its state these files
-    /// stay, nothing else. The folders of `wanted` are made.
+    /// Begins to change the directory: of its state these files stay, nothing else. The folders of `wanted` are made.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
@@ -209,7 +197,6 @@ impl StateDirectory {
         keep: &BTreeSet<LocalName>,
         wanted: impl Iterator<Item = &'a LocalName>,
     ) -> Result<(), Failure> {
-        self.begin_writing()?;
         remove(&self.path.join(DATABASE))?;
         self.remove_all_but(&self.path, "", keep)?;
         let mut marks = self.living_marks();
@@ -231,17 +218,6 @@ impl StateDirectory {
                 fs::create_dir_all(&folder)
                     .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
             }
-        }
-        Ok(())
-    }
-
-    /// The state is about to be written to: the directory is not clean any more, durably.
-    ///
-    /// # Errors
-    /// Trouble with the file system, naming the path.
-    pub fn begin_writing(&self) -> Result<(), Failure> {
-        if remove(&self.own(CLEAN))? {
-            sync(&self.path.join(OWN_FOLDER))?;
         }
         Ok(())
     }
@@ -276,16 +252,6 @@ impl StateDirectory {
         }
         sync(&self.path)?;
         pack.unpack(&self.path)
-    }
-
-    /// Notes that the directory is exactly this checkpoint, until somebody writes to it.
-    ///
-    /// # Errors
-    /// Trouble with the file system, naming the path.
-    pub fn set_clean(&self, root: RootId, checkpoint: CheckpointId) -> Result<(), Failure> {
-        let bytes = postcard::to_allocvec(&(root.0, checkpoint.0))
-            .map_err(|error| failed(&io::Error::other(error), "noting a clean directory"))?;
-        self.write_durably(CLEAN, &bytes)
     }
 
     /// Removes one file of the state, if it is there.
@@ -625,19 +591,18 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_clean_until_it_is_written_to() {
+    fn a_directory_is_a_database_from_the_last_step_to_the_next_change() {
         let base = tempfile::tempdir().unwrap();
         let directory = StateDirectory::take(base.path()).unwrap();
-        assert_eq!(directory.clean(), None);
         let mut pack = Pack::new();
         pack.push(local("MANIFEST-000005"), vec![1]).unwrap();
         pack.push(local("CURRENT"), vec![2]).unwrap();
         directory.finish(&pack, &[]).unwrap();
-        directory.set_clean(RootId(3), CheckpointId(4)).unwrap();
-        assert_eq!(directory.clean(), Some((RootId(3), CheckpointId(4))));
-        directory.begin_writing().unwrap();
-        assert_eq!(directory.clean(), None);
         assert!(base.path().join("CURRENT").exists());
+        let own = contents(&base.path().join(OWN_FOLDER)).unwrap();
+        assert_eq!(own, [LOCK, OURS], "nothing is noted that nobody reads");
+        directory.clear().unwrap();
+        assert!(!base.path().join("CURRENT").exists());
     }
 
     #[test]
