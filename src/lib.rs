@@ -124,3 +124,8 @@ pub use storage::{FileSystem, Memory};
 
 #[cfg(feature = "rocksdb")]
 pub use rocksdb;
+
+/// The code in README compiles, as it stands there.
+#[cfg(all(doctest, feature = "rocksdb"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -119,16 +119,16 @@ impl Driver {
             match effect {
                 // Nobody has to listen.
                 Effect::Report(event) => drop(self.events.send(event)),
-                Effect::Release(held) => {
-                    let mut tasks = self.tasks.lock();
-                    tasks.spawn_blocking_on(move || drop(held), &self.around.runtime);
-                }
+                Effect::Release(held) => self.release(held),
                 Effect::Store(_)
                 | Effect::Secure(..)
                 | Effect::Upload(_)
                 | Effect::Delete(_)
                 | Effect::Prepare(..)
-                    if ended => {}
+                    if ended =>
+                {
+                    self.release(Box::new(effect));
+                }
                 Effect::Store(_)
                 | Effect::Secure(..)
                 | Effect::Upload(_)
@@ -140,6 +140,12 @@ impl Driver {
             self.tasks.lock().abort_all();
         }
         self.timer_changed.notify_one();
+    }
+
+    /// Drops something that may take a moment, where that holds up nobody.
+    fn release(&self, held: Box<dyn Send>) {
+        let mut tasks = self.tasks.lock();
+        tasks.spawn_blocking_on(move || drop(held), &self.around.runtime);
     }
 
     fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
@@ -271,15 +277,21 @@ impl Driver {
             .map(|reason| reason.to_string())
     }
 
+    pub(super) fn check_attach(&self) -> Result<(), Error> {
+        self.core.lock().check_attach()
+    }
+
     pub(super) fn attach(
         self: &Arc<Self>,
         backend: Arc<dyn StateBackend>,
         directory: Arc<StateDirectory>,
         taken: Option<Taken>,
-    ) {
-        self.with_core(|core, clock, effects| {
-            core.attach(clock.now(), backend, directory, taken, effects);
+    ) -> Result<(), Error> {
+        let attached = self.with_core(|core, clock, effects| {
+            core.attach(clock.now(), backend, directory, taken, effects)
         });
+        // Without an answer the end has come.
+        attached.unwrap_or_else(|| self.check())
     }
 
     /// Takes a cut and asks for its checkpoint: on the caller's thread.
@@ -413,10 +425,71 @@ fn internal(panic: &(dyn Any + Send)) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+    use std::path::Path;
+    use std::sync::mpsc;
+    use std::thread::{self, ThreadId};
+
     use super::*;
+    use crate::protocol::answer::Failure;
     use crate::runtime::Repository;
-    use crate::state::MemoryState;
+    use crate::state::{Cut, MemoryState};
     use crate::storage::Memory;
+
+    /// Says on which thread it was dropped.
+    struct Held(mpsc::Sender<ThreadId>);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let _ = self.0.send(thread::current().id());
+        }
+    }
+
+    /// A state whose participant comes to its end while the cut is taken.
+    struct Ending {
+        driver: Arc<Driver>,
+        dropped: mpsc::Sender<ThreadId>,
+    }
+
+    impl StateBackend for Ending {
+        fn kind(&self) -> &'static str {
+            "ending"
+        }
+
+        fn attach(&self) -> Result<(), Failure> {
+            Ok(())
+        }
+
+        fn directory(&self) -> Option<&Path> {
+            None
+        }
+
+        fn prepare(&self) {}
+
+        fn snapshot(&self) -> Result<Cut, Failure> {
+            self.driver.finish(end::abandoned());
+            let held = Held(self.dropped.clone());
+            Ok(Cut::new(Vec::new(), move |_| {
+                let _held = held;
+                panic!("nobody wants it")
+            }))
+        }
+    }
+
+    /// What a cut holds may take long to let go: never on a thread that runs tasks.
+    #[tokio::test]
+    async fn a_cut_that_comes_too_late_is_dropped_where_that_may_block() {
+        let repository = Repository::open(Memory::new()).await.unwrap();
+        let claim = repository.claim("orders/7").await.unwrap();
+        let local = tempfile::tempdir().unwrap();
+        let place = local.path().join("state");
+        let restored = claim.restore_into(place).await.unwrap();
+        let (dropped, on) = mpsc::channel();
+        let driver = Arc::clone(restored.driver());
+        let participant = restored.attach(Ending { driver, dropped }).unwrap();
+        let error = participant.checkpoint("too late").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
+        assert_ne!(on.recv().unwrap(), thread::current().id());
+    }
 
     /// DESIGN, section 8, rule 6: a broken invariant ends the participant, never the process.
     #[tokio::test]

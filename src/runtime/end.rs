@@ -1,8 +1,9 @@
 //! What the protocol's reasons are called as errors.
 
 use crate::error::{Error, ErrorKind};
+use crate::protocol::answer::Failure;
 use crate::protocol::coordinator::{AbortReason, CoordinatorError, RefusalReason};
-use crate::protocol::id::{Epoch, SubtaskId};
+use crate::protocol::id::{Epoch, FileName, SubtaskId};
 
 pub(super) fn fenced(by: Epoch) -> Error {
     let cause = format!("another holder has claimed it, in {by}: stop writing");
@@ -54,6 +55,20 @@ pub(super) fn aborted(reason: &AbortReason) -> Error {
         AbortReason::Closed => closed(),
         AbortReason::CommitFailed(failure) => Error::from(failure.clone()),
         AbortReason::Deposed(by) => fenced(*by),
+    }
+}
+
+/// The error of a checkpoint that took too long, with what went wrong of its uploads meanwhile: the
+/// time is only the last of the reasons (FLINK-29969).
+pub(super) fn expired_for(error: Error, trouble: Option<&(FileName, Failure)>) -> Error {
+    match trouble {
+        Some((file, failure)) if error.kind() == ErrorKind::Deadline => {
+            let cause = format!("{}: {failure}", error.message());
+            Error::new(ErrorKind::Deadline, cause)
+                .with_file(file)
+                .with_source(failure.clone())
+        }
+        Some(_) | None => error,
     }
 }
 

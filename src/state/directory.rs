@@ -5,24 +5,26 @@
 //!     .stillpoint/LOCK      held while a restore fills it and while its state is open; freed by
 //!     |                     the kernel at death
 //!     .stillpoint/OURS      says that the directory is ours, all of it
-//!     .stillpoint/CLEAN     there if, and only if, the directory is exactly one checkpoint
 //!     .stillpoint/marks     which stored file each local one is
 //!     000012.sst ...        the state
 //! ```
 //!
 //! A directory is taken if it is absent, empty, or ours and not in use. Anything else is refused
-//! and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock.
+//! and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock. A database may
+//! outlive that, and may be opened without it: as long as any process locks the database's own
+//! `LOCK`, the directory is in use as well.
 //!
 //! Invariants: nothing is removed before the lock is held and `OURS` was found or written into an
-//! empty directory; symbolic links are never followed; `CLEAN` is gone, durably, before anything
-//! else changes; a directory that is being filled can't be taken for a database, since `CURRENT`
-//! goes first and comes last.
+//! empty directory; symbolic links are never followed; a directory that is being filled can't be taken for a database, since `CURRENT`
+//! goes first and comes last; the database's `LOCK` is never removed, since a second one in its
+//! place would let a second database in.
 //!
 //! What it does not do: fetch anything, or know any state backend. Everything here blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -34,20 +36,21 @@ use super::pack::Pack;
 use super::unlinked;
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::FileDescription;
-use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
+use crate::protocol::id::{FileName, LocalName, RootId};
 
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
 pub const OWN_FOLDER: &str = ".stillpoint";
 const LOCK: &str = "LOCK";
 const OURS: &str = "OURS";
-const CLEAN: &str = "CLEAN";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
 /// Made by `mkfs` at the top of a file system, and nobody's.
 const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
 const DATABASE: &str = "CURRENT";
+/// The file on which RocksDB holds a record lock for as long as the database is open.
+const DATABASE_LOCK: &str = "LOCK";
 
 const OURS_TEXT: &[u8] =
     b"This directory belongs to stillpoint, all of it: a restore removes what is not in the checkpoint.\n";
@@ -129,6 +132,10 @@ impl StateDirectory {
             Ok(()) | Err(_) => {}
         }
         let lock = lock(path, &own)?;
+        if is_record_locked(path, DATABASE_LOCK)? {
+            let path = path.to_owned();
+            return Err(DirectoryError::InUse { path });
+        }
         let directory = Self {
             path: path.to_owned(),
             was_empty: foreign.is_none(),
@@ -158,14 +165,6 @@ impl StateDirectory {
         self.was_empty
     }
 
-    /// The checkpoint that the directory is, exactly; `None` once somebody may have written to it.
-    #[must_use]
-    pub fn clean(&self) -> Option<(RootId, CheckpointId)> {
-        let bytes = fs::read(self.own(CLEAN)).ok()?;
-        let (root, checkpoint) = postcard::from_bytes(&bytes).ok()?;
-        Some((RootId(root), CheckpointId(checkpoint)))
-    }
-
     /// The files that marks speak for.
     #[must_use]
     pub fn marked(&self) -> Vec<MarkedFile> {
@@ -189,8 +188,7 @@ impl StateDirectory {
         marks
     }
 
-    /// Begins to change the directory: it is not clean any more, and of its state these files
-    /// stay, nothing else. The folders of `wanted` are made.
+    /// Begins to change the directory: of its state these files stay, nothing else. The folders of `wanted` are made.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
@@ -199,7 +197,6 @@ impl StateDirectory {
         keep: &BTreeSet<LocalName>,
         wanted: impl Iterator<Item = &'a LocalName>,
     ) -> Result<(), Failure> {
-        self.begin_writing()?;
         remove(&self.path.join(DATABASE))?;
         self.remove_all_but(&self.path, "", keep)?;
         let mut marks = self.living_marks();
@@ -221,17 +218,6 @@ impl StateDirectory {
                 fs::create_dir_all(&folder)
                     .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
             }
-        }
-        Ok(())
-    }
-
-    /// The state is about to be written to: the directory is not clean any more, durably.
-    ///
-    /// # Errors
-    /// Trouble with the file system, naming the path.
-    pub fn begin_writing(&self) -> Result<(), Failure> {
-        if remove(&self.own(CLEAN))? {
-            sync(&self.path.join(OWN_FOLDER))?;
         }
         Ok(())
     }
@@ -266,16 +252,6 @@ impl StateDirectory {
         }
         sync(&self.path)?;
         pack.unpack(&self.path)
-    }
-
-    /// Notes that the directory is exactly this checkpoint, until somebody writes to it.
-    ///
-    /// # Errors
-    /// Trouble with the file system, naming the path.
-    pub fn set_clean(&self, root: RootId, checkpoint: CheckpointId) -> Result<(), Failure> {
-        let bytes = postcard::to_allocvec(&(root.0, checkpoint.0))
-            .map_err(|error| failed(&io::Error::other(error), "noting a clean directory"))?;
-        self.write_durably(CLEAN, &bytes)
     }
 
     /// Removes one file of the state, if it is there.
@@ -346,6 +322,9 @@ impl StateDirectory {
                 continue;
             }
             let path = folder.join(&name);
+            if prefix.is_empty() && name == DATABASE_LOCK && is_file(&path)? {
+                continue;
+            }
             let relative = format!("{prefix}{name}");
             let below = format!("{relative}/");
             let holds_kept = keep.iter().any(|kept| kept.as_str().starts_with(&below));
@@ -412,6 +391,44 @@ fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
         }),
         Err(TryLockError::Error(error)) => Err(failed(&error, &doing).into()),
     }
+}
+
+/// Whether a process, this one included, holds a record lock on a file of the directory.
+///
+/// The file is not opened to find out: closing it again would free all record locks that this
+/// process itself holds on it. Linux lists the locks; where there is no such list, `false`.
+fn is_record_locked(directory: &Path, name: &str) -> Result<bool, Failure> {
+    let Some(found) = found(&directory.join(name))? else {
+        return Ok(false);
+    };
+    let Ok(locks) = fs::read_to_string("/proc/locks") else {
+        return Ok(false);
+    };
+    let Some((major, minor)) = listed_device(directory) else {
+        return Ok(false);
+    };
+    let listed = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    Ok(locks.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        fields.next() == Some("POSIX") && fields.any(|field| field == listed)
+    }))
+}
+
+/// The device on which the kernel's lists say a directory's files lie. It is not always the one
+/// that `stat` answers: of btrfs and overlays the lists name the whole file system.
+fn listed_device(directory: &Path) -> Option<(u32, u32)> {
+    let opened = File::open(directory).ok()?;
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd())).ok()?;
+    let mount = about
+        .lines()
+        .find_map(|line| line.strip_prefix("mnt_id:"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let device = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.next() == Some(mount.trim())).then(|| fields.nth(1))?
+    })?;
+    let (major, minor) = device.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Removes a file, a link or a folder with all that is in it. Whether there was one.
@@ -523,6 +540,20 @@ mod tests {
     }
 
     #[test]
+    fn the_lock_of_a_database_is_never_replaced() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::take(base.path()).unwrap();
+        fs::write(base.path().join(DATABASE_LOCK), b"").unwrap();
+        let inode = || fs::metadata(base.path().join(DATABASE_LOCK)).unwrap().ino();
+        let before = inode();
+        directory.clear().unwrap();
+        assert_eq!(inode(), before);
+        drop(directory);
+        // Nobody locks it.
+        StateDirectory::take(base.path()).unwrap();
+    }
+
+    #[test]
     fn only_marked_files_stay_and_only_if_they_are_wanted() {
         let base = tempfile::tempdir().unwrap();
         let directory = StateDirectory::take(base.path()).unwrap();
@@ -560,19 +591,18 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_clean_until_it_is_written_to() {
+    fn a_directory_is_a_database_from_the_last_step_to_the_next_change() {
         let base = tempfile::tempdir().unwrap();
         let directory = StateDirectory::take(base.path()).unwrap();
-        assert_eq!(directory.clean(), None);
         let mut pack = Pack::new();
         pack.push(local("MANIFEST-000005"), vec![1]).unwrap();
         pack.push(local("CURRENT"), vec![2]).unwrap();
         directory.finish(&pack, &[]).unwrap();
-        directory.set_clean(RootId(3), CheckpointId(4)).unwrap();
-        assert_eq!(directory.clean(), Some((RootId(3), CheckpointId(4))));
-        directory.begin_writing().unwrap();
-        assert_eq!(directory.clean(), None);
         assert!(base.path().join("CURRENT").exists());
+        let own = contents(&base.path().join(OWN_FOLDER)).unwrap();
+        assert_eq!(own, [LOCK, OURS], "nothing is noted that nobody reads");
+        directory.clear().unwrap();
+        assert!(!base.path().join("CURRENT").exists());
     }
 
     #[test]

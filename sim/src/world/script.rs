@@ -51,7 +51,7 @@ pub enum RequestEffect {
 pub enum Rule {
     /// For messages.
     Message {
-        /// The kind, as [`kind_of_message`] names it.
+        /// The kind, as a scenario names it.
         kind: String,
         /// Whose; `None` is anybody's.
         subtask: Option<SubtaskId>,
@@ -193,10 +193,6 @@ impl World {
 
     /// Lets the held messages of a kind travel on; all of them without one. They arrive in the
     /// order in which they were sent.
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "only messages are held, and only their two kinds of arrival"
-    )]
     pub fn release(&mut self, kind: Option<&str>, subtask: Option<SubtaskId>) {
         let held = std::mem::take(&mut self.held);
         for happening in held {

@@ -99,7 +99,10 @@ impl Core {
         taken: CutTaken,
         effects: &mut Vec<Effect>,
     ) -> Result<watch::Receiver<Fate>, Error> {
-        self.check()?;
+        if let Err(error) = self.check() {
+            effects.push(Effect::Release(Box::new(cut)));
+            return Err(error);
+        }
         let fate = watch::Sender::new(None);
         let receiver = fate.subscribe();
         self.cut = Some(HeldCut {
@@ -230,23 +233,22 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         let is_it = |sender: &watch::Sender<Fate>| sender.subscribe().same_channel(fate);
-        let mut request = None;
-        if self.cut.as_ref().is_some_and(|cut| is_it(&cut.fate)) {
-            if let Some(cut) = self.cut.take() {
+        let event = if self.cut.as_ref().is_some_and(|cut| is_it(&cut.fate)) {
+            self.cut.take().and_then(|cut| {
                 let error = Error::new(ErrorKind::Cancelled, "the caller gave it up");
                 cut.fate.send_replace(Some(Err(self.about(error))));
-                request = cut.request;
                 effects.push(Effect::Release(Box::new(cut.cut)));
-            }
+                let request = cut.request?;
+                Some(coordinator::Event::Cancel { request })
+            })
         } else {
-            request = self
-                .under_way
-                .values()
-                .find(|under_way| under_way.fate.as_ref().is_some_and(is_it))
-                .and_then(|under_way| under_way.request);
-        }
-        if let Some(request) = request {
-            let event = coordinator::Event::Cancel { request };
+            // By its id: the interval may have asked for it.
+            let mut under_way = self.under_way.iter();
+            under_way
+                .find(|(_, under_way)| under_way.fate.as_ref().is_some_and(is_it))
+                .map(|(&checkpoint, _)| coordinator::Event::CancelCheckpoint { checkpoint })
+        };
+        if let Some(event) = event {
             self.run(now, Input::Coordinator(event), effects);
         }
     }
@@ -255,6 +257,7 @@ impl Core {
         &mut self,
         checkpoint: CheckpointId,
         secured: Result<Secured, Failure>,
+        effects: &mut Vec<Effect>,
     ) -> Answer<Payload> {
         let secured = match secured {
             Ok(secured) => secured,
@@ -266,15 +269,18 @@ impl Core {
         if let Some(under_way) = self.under_way.get_mut(&checkpoint) {
             under_way.state_bytes += secured.pack.len() as u64;
         }
-        // If it was given up meanwhile, nothing is kept.
-        if let Some(held) = self.snapshots.get_mut(&checkpoint) {
-            let files = secured.files.into_iter();
-            *held = Held::Secured {
-                files: files
-                    .map(|file| (file.name().clone(), Arc::new(file)))
-                    .collect(),
-                pack: Some(secured.pack.into()),
-            };
+        match self.snapshots.get_mut(&checkpoint) {
+            Some(held) => {
+                let files = secured.files.into_iter();
+                *held = Held::Secured {
+                    files: files
+                        .map(|file| (file.name().clone(), Arc::new(file)))
+                        .collect(),
+                    pack: Some(secured.pack.into()),
+                };
+            }
+            // It was given up meanwhile: nothing is kept.
+            None => effects.push(Effect::Release(Box::new(secured))),
         }
         Answer::Done(Payload::Nothing)
     }
@@ -323,15 +329,24 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         self.uploads.remove(&to);
-        if let Answer::Done(digest) = &answer {
-            if let Some(under_way) = self.under_way.get_mut(&checkpoint) {
-                under_way.uploaded_files += 1;
-                under_way.uploaded_bytes += digest.size_bytes;
+        let under_way = self.under_way.get_mut(&checkpoint);
+        match &answer {
+            Answer::Done(digest) => {
+                if let Some(under_way) = under_way {
+                    under_way.uploaded_files += 1;
+                    under_way.uploaded_bytes += digest.size_bytes;
+                }
+                effects.push(Effect::Report(ParticipantEvent::Uploaded {
+                    checkpoint,
+                    size_bytes: digest.size_bytes,
+                }));
             }
-            effects.push(Effect::Report(ParticipantEvent::Uploaded {
-                checkpoint,
-                size_bytes: digest.size_bytes,
-            }));
+            Answer::Failed(failure) | Answer::Unknown(failure) => {
+                if let Some(under_way) = under_way {
+                    under_way.trouble.get_or_insert((to, failure.clone()));
+                }
+            }
+            Answer::Refused => {}
         }
         let event = subtask::Event::IoCompleted {
             token: OpToken::Upload(to),

@@ -17,7 +17,8 @@
 //! Everything here is plain data behind the driver's lock: nothing waits. Effects are returned and
 //! carried out by the driver, beside each other; the machines allow any order.
 //!
-//! Invariants: a machine is drained before it is given the next thing; after the end nothing is
+//! Invariants: a machine is drained before it is given the next thing; whatever holds something of a
+//! state leaves as an [`Effect::Release`], since dropping it may block; after the end nothing is
 //! given to any machine; every checkpoint that has a handle ends in exactly one of completed,
 //! aborted and in doubt.
 
@@ -52,7 +53,7 @@ pub(super) use cleaning::Cleaning;
 use cleaning::{begins_sweep, ends_sweep};
 pub(super) use cuts::{Content, CutTaken, Fate, Upload};
 use cuts::{Held, HeldCut};
-use notices::UnderWay;
+use notices::{Trouble, UnderWay};
 
 /// The one operator and the one subtask of a participant.
 pub(super) const OPERATOR: OperatorId = OperatorId(0);
@@ -122,6 +123,8 @@ pub(super) struct Core {
     cut: Option<HeldCut>,
     wanted: VecDeque<CheckpointId>,
     under_way: BTreeMap<CheckpointId, UnderWay>,
+    /// Of the first checkpoint since the last completed one that took too long.
+    first_trouble: Option<(CheckpointId, Trouble)>,
     snapshots: BTreeMap<CheckpointId, Held>,
     uploads: BTreeMap<FileName, oneshot::Sender<()>>,
     closing: bool,
@@ -172,6 +175,7 @@ impl Core {
             cut: None,
             wanted: VecDeque::new(),
             under_way: BTreeMap::new(),
+            first_trouble: None,
             snapshots: BTreeMap::new(),
             uploads: BTreeMap::new(),
             closing: false,
@@ -246,7 +250,8 @@ impl Core {
 
     // ---- what users ask ----
 
-    /// The state is open: its attempt is to be named.
+    /// The state is open: its attempt is to be named. One is attached at most, whoever comes second
+    /// while the first is at it.
     pub(super) fn attach(
         &mut self,
         now: Timestamp,
@@ -254,7 +259,11 @@ impl Core {
         directory: Arc<StateDirectory>,
         taken: Option<Taken>,
         effects: &mut Vec<Effect>,
-    ) {
+    ) -> Result<(), Error> {
+        if let Err(error) = self.check_attach() {
+            effects.push(Effect::Release(Box::new((backend, directory))));
+            return Err(error);
+        }
         let from = match &taken {
             Some(taken) => RestoreFrom::Checkpoint(taken.checkpoint),
             None => RestoreFrom::Newest,
@@ -268,6 +277,9 @@ impl Core {
             key_groups: 1,
             families: Vec::new(),
         };
+        // What completed after it is not part of this line, and will not be given again if the
+        // source takes it for done.
+        self.tell_restorable(taken.as_ref().map(|taken| taken.checkpoint));
         self.backend = Some(backend);
         self.directory = Some(directory);
         self.attachment = Attachment::Deploying(request, taken);
@@ -278,6 +290,17 @@ impl Core {
             from,
         };
         self.run(now, Input::Coordinator(event), effects);
+        Ok(())
+    }
+
+    /// Whether a state may be attached.
+    pub(super) fn check_attach(&self) -> Result<(), Error> {
+        self.check()?;
+        if self.backend.is_some() {
+            let cause = "a state was attached to this claim already";
+            return Err(self.about(Error::new(ErrorKind::Invalid, cause)));
+        }
+        Ok(())
     }
 
     /// No more checkpoints: the subtask gives up what it owns, then the coordinator resigns.
@@ -305,17 +328,24 @@ impl Core {
             let Some(input) = self.inbox.pop_front() else {
                 break;
             };
-            self.give(now, input);
+            self.give(now, input, effects);
             self.drain(effects);
         }
         if self.end.is_some() {
-            self.inbox.clear();
+            self.drop_inbox(effects);
         } else {
             self.tell_cleaning();
         }
     }
 
-    fn give(&mut self, now: Timestamp, input: Input) {
+    /// What was secured meanwhile goes with it, where it may take a moment.
+    fn drop_inbox(&mut self, effects: &mut Vec<Effect>) {
+        if !self.inbox.is_empty() {
+            effects.push(Effect::Release(Box::new(std::mem::take(&mut self.inbox))));
+        }
+    }
+
+    fn give(&mut self, now: Timestamp, input: Input, effects: &mut Vec<Effect>) {
         let (machine, outcome) = match input {
             Input::Coordinator(event) => {
                 if ends_sweep(&event) {
@@ -328,7 +358,7 @@ impl Core {
                 None => return,
             },
             Input::Secured(checkpoint, secured) => {
-                let answer = self.take_secured(checkpoint, secured);
+                let answer = self.take_secured(checkpoint, secured, effects);
                 let token = OpToken::Secure(checkpoint);
                 let event = subtask::Event::IoCompleted { token, answer };
                 self.inbox.push_back(Input::Subtask(event));
@@ -465,7 +495,7 @@ impl Core {
         let error = self.about(error);
         tracing::info!(%error, "ended");
         self.end = Some(error.clone());
-        self.inbox.clear();
+        self.drop_inbox(effects);
         if let Some(cut) = self.cut.take() {
             cut.fate.send_replace(Some(Err(error.clone())));
             effects.push(Effect::Release(Box::new(cut.cut)));

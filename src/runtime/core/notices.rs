@@ -10,7 +10,8 @@ use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::coordinator::{self, RefusalReason};
-use crate::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
+use crate::protocol::id::{AttemptId, CheckpointId, FileName, RequestId, SubtaskId};
+use crate::protocol::manifest::Manifest;
 use crate::protocol::subtask::{self, Subtask, SubtaskConfig};
 use crate::runtime::progress::{CheckpointReport, ParticipantEvent};
 use crate::runtime::{end, load};
@@ -26,7 +27,12 @@ pub(super) struct UnderWay {
     pub(super) uploaded_files: usize,
     pub(super) uploaded_bytes: u64,
     pub(super) request: Option<RequestId>,
+    /// What first went wrong with an upload for it.
+    pub(super) trouble: Option<Trouble>,
 }
+
+/// An upload that did not go well. It is tried again, so that it may be the reason of a time-out.
+pub(super) type Trouble = (FileName, Failure);
 
 impl Core {
     pub(super) fn told_by_coordinator(
@@ -85,12 +91,14 @@ impl Core {
                 checkpoint,
                 first,
             } => {
+                let trouble = checkpoint.and_then(|checkpoint| self.trouble_of(checkpoint));
                 let mut error = self
-                    .about(end::aborted(&first))
+                    .about(end::expired_for(end::aborted(&first), trouble))
                     .with_phase(Phase::Checkpoint);
                 if let Some(checkpoint) = checkpoint {
                     error = error.with_checkpoint(checkpoint);
                 }
+                self.first_trouble = None;
                 tracing::warn!(failures, %error, "more checkpoints failed than are tolerated");
                 effects.push(Effect::Report(ParticipantEvent::TooManyFailures {
                     failures,
@@ -112,6 +120,11 @@ impl Core {
                 tracing::warn!(%error, "the store can't be read now; it is tried again");
                 effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
             }
+            Notice::CommitFailed { failure } => {
+                let error = self.about(Error::from(failure));
+                tracing::warn!(%error, "a commit failed; it is tried again");
+                effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
+            }
             Notice::Deposed { by, unknown } => {
                 for checkpoint in unknown {
                     let error = self.about(end::in_doubt(by));
@@ -126,8 +139,14 @@ impl Core {
 
     pub(super) fn remember_restorable(&mut self) {
         let manifest = self.coordinator.view().manifest;
-        let restorable = manifest.and_then(|manifest| {
-            let checkpoint = manifest.restore_point()?;
+        let checkpoint = manifest.and_then(Manifest::restore_point);
+        self.tell_restorable(checkpoint);
+    }
+
+    /// Tells that a source need not give again what lies before this checkpoint.
+    pub(super) fn tell_restorable(&mut self, checkpoint: Option<CheckpointId>) {
+        let manifest = self.coordinator.view().manifest;
+        let restorable = manifest.zip(checkpoint).and_then(|(manifest, checkpoint)| {
             let user_bytes = manifest.checkpoint(checkpoint)?.subtasks.get(&SUBTASK)?;
             Some(Restorable {
                 checkpoint,
@@ -200,6 +219,7 @@ impl Core {
                 uploaded_files: 0,
                 uploaded_bytes: 0,
                 request,
+                trouble: None,
             },
         );
         effects.push(Effect::Report(ParticipantEvent::Triggered {
@@ -208,8 +228,20 @@ impl Core {
         }));
     }
 
+    /// What kept a checkpoint from completing in time, for all that is known.
+    fn trouble_of(&self, checkpoint: CheckpointId) -> Option<&Trouble> {
+        match self.under_way.get(&checkpoint) {
+            Some(under_way) => under_way.trouble.as_ref(),
+            None => {
+                let (of, trouble) = self.first_trouble.as_ref()?;
+                (*of == checkpoint).then_some(trouble)
+            }
+        }
+    }
+
     pub(super) fn completed(&mut self, checkpoint: CheckpointId, effects: &mut Vec<Effect>) {
         self.remember_restorable();
+        self.first_trouble = None;
         let Some(under_way) = self.under_way.remove(&checkpoint) else {
             return;
         };
@@ -243,12 +275,18 @@ impl Core {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
-        let error = error
-            .with_checkpoint(checkpoint)
-            .with_phase(Phase::Checkpoint);
         let Some(under_way) = self.under_way.remove(&checkpoint) else {
             return;
         };
+        let error = self
+            .about(end::expired_for(error, under_way.trouble.as_ref()))
+            .with_checkpoint(checkpoint)
+            .with_phase(Phase::Checkpoint);
+        if let (ErrorKind::Deadline, None, Some(trouble)) =
+            (error.kind(), &self.first_trouble, under_way.trouble)
+        {
+            self.first_trouble = Some((checkpoint, trouble));
+        }
         if self.wanted.contains(&checkpoint) {
             // The subtask waits for the cut: none will come.
             self.wanted.retain(|wanted| *wanted != checkpoint);
@@ -259,6 +297,15 @@ impl Core {
                 failure,
             };
             self.inbox.push_back(Input::Subtask(event));
+        }
+        // The subtask may have declined without ever asking for the cut, which waits for this one.
+        let is_its =
+            |cut: &HeldCut| under_way.request.is_some() && cut.request == under_way.request;
+        if self.cut.as_ref().is_some_and(is_its)
+            && let Some(cut) = self.cut.take()
+        {
+            cut.fate.send_replace(Some(Err(error.clone())));
+            effects.push(Effect::Release(Box::new(cut.cut)));
         }
         tracing::info!(%error, "aborted");
         if let Some(fate) = under_way.fate {
