@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use super::database_lock;
 use super::failure::failed;
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::Pack;
@@ -106,7 +107,8 @@ pub struct MarkedFile {
 }
 
 impl StateDirectory {
-    /// Takes a directory that is absent, empty, or ours and not in use.
+    /// Takes a directory that is absent, empty, or ours and not in use: nobody fills it, and no
+    /// database is open in it.
     ///
     /// # Errors
     /// See [`DirectoryError`].
@@ -129,6 +131,12 @@ impl StateDirectory {
             Ok(()) | Err(_) => {}
         }
         let lock = lock(path, &own)?;
+        // Whoever filled it may be gone, with the database still open.
+        if ours && database_lock::is_open(path) {
+            return Err(DirectoryError::InUse {
+                path: path.to_owned(),
+            });
+        }
         let directory = Self {
             path: path.to_owned(),
             was_empty: foreign.is_none(),

@@ -20,6 +20,7 @@
 //! releases may take a moment, too (RocksDB then deletes what it held back).
 
 mod attempt_directory;
+mod database_lock;
 mod directory;
 mod failure;
 mod gate;
