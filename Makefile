@@ -41,3 +41,5 @@ test: setup
 	@$(CARGO) test
 	$(SAY) '== tests with RocksDB and the command: some 10 minutes on 2 cores the first time'
 	@$(WITH_ROCKSDB) && $(CARGO) test --features rocksdb,cli
+	$(SAY) '== snapshots once more, of the binding that takes MultiThreaded for granted: some 3 minutes the first time'
+	@$(WITH_ROCKSDB) && $(CARGO) test --package stillpoint --features rocksdb,rocksdb/multi-threaded-cf --test state_rocksdb

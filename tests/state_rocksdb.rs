@@ -338,6 +338,36 @@ fn what_is_written_after_the_cut_is_not_in_it() {
     }
 }
 
+/// Of a flush that had only been started, the cut would wait for the rest, with writers held.
+#[test]
+fn what_was_written_before_it_is_flushed_when_prepare_returns() {
+    fn prepared<T>()
+    where
+        T: stillpoint::rocksdb::ThreadMode + Send + Sync + 'static,
+        DBWithThreadMode<T>: Database,
+    {
+        let home = tempfile::tempdir().unwrap();
+        let mut options = small();
+        options.set_write_buffer_size(64 << 20);
+        let db = Arc::new(DBWithThreadMode::<T>::open(&options, home.path()).unwrap());
+        let state = RocksDb::new(Arc::clone(&db));
+        state.attach().unwrap();
+        // Of a size that no flush has written before the call is back.
+        for number in 0..16_u64 {
+            db.put(number.to_be_bytes(), vec![7; 1 << 20]).unwrap();
+        }
+        state.prepare();
+        for property in [
+            "rocksdb.num-entries-active-mem-table",
+            "rocksdb.num-immutable-mem-table",
+        ] {
+            assert_eq!(db.property_int_value(property), Ok(Some(0)), "{property}");
+        }
+    }
+    prepared::<SingleThreaded>();
+    prepared::<MultiThreaded>();
+}
+
 #[test]
 fn an_empty_database_has_a_snapshot() {
     let home = tempfile::tempdir().unwrap();

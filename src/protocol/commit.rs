@@ -46,6 +46,8 @@ pub struct Commit {
     tries: u32,
     /// A swap was answered `Unknown`: it may still land.
     in_doubt: Option<Failure>,
+    /// What the store said last that was no success, whatever the step.
+    trouble: Option<Failure>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -131,6 +133,7 @@ impl Commit {
             step: Step::Putting,
             tries: 0,
             in_doubt: None,
+            trouble: None,
         }
     }
 
@@ -156,6 +159,12 @@ impl Commit {
     #[must_use]
     pub fn doubt(&self) -> Option<&Failure> {
         self.in_doubt.as_ref()
+    }
+
+    /// What the store said last that was no success, whatever the step.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&Failure> {
+        self.trouble.as_ref()
     }
 
     /// What it waits for, in words.
@@ -206,6 +215,12 @@ impl Commit {
     /// Takes the answer to the last call.
     #[must_use]
     pub fn handle_answer(&mut self, answer: Answer<StorePayload>) -> Progress {
+        match &answer {
+            Answer::Failed(failure) | Answer::Unknown(failure) => {
+                self.trouble = Some(failure.clone());
+            }
+            Answer::Done(_) | Answer::Refused => {}
+        }
         match self.step {
             Step::Putting => self.put(answer),
             Step::Checking => self.checked(answer),

@@ -107,6 +107,8 @@ names! {
         CommitOvertakenByGuest,
         /// A guest's record was read and applied by the leader.
         GuestFollowed,
+        /// A guest's record could not be had, and `CURRENT` was asked anew.
+        FollowGivenUp,
         /// A full snapshot of the manifest was written and read back.
         SnapshotWritten,
         // ---- leadership ----

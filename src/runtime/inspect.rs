@@ -20,7 +20,7 @@ use super::participant::damaged;
 use super::repository::done;
 use super::restore::{self, RestoreOptions, RestoreProgress, RestoreReport, Wanted, blocking};
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::protocol::answer::{Answer, Digest};
+use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{CheckpointId, FileName, LocalName, ObjectName, SHARED_PREFIX};
 use crate::protocol::manifest::{Expected, Loaded, Manifest, PinOwner};
@@ -420,7 +420,7 @@ impl Inspection {
                 .map(|file| file.to_description())
                 .collect(),
         };
-        let directory = restore::take(directory.as_ref().to_owned())
+        let directory = restore::take(directory.as_ref().to_owned(), wanted.root, options)
             .await
             .map_err(about)?;
         let filled = restore::fill(&self.around, &directory, &wanted, options).await;
@@ -429,7 +429,10 @@ impl Inspection {
             Err(error) => {
                 let discarded = blocking(move || match Arc::into_inner(directory) {
                     Some(directory) => directory.discard(),
-                    None => Ok(()),
+                    None => {
+                        let cause = "something of the restore is still at it";
+                        Err(Failure::new(FailureKind::Other, cause))
+                    }
                 });
                 if let Err(error) = discarded.await {
                     tracing::warn!(%error, "a half-filled directory was left");

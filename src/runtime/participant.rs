@@ -119,6 +119,8 @@ impl Claim {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Busy`] for a directory that is not to be touched;
+    /// [`ErrorKind::Incompatible`] for one that holds files of another participant or repository,
+    /// unless [`RestoreOptions::replace_foreign_state`] is asked for;
     /// [`ErrorKind::Corrupt`] if a file of the checkpoint is missing or damaged: the error names
     /// the older checkpoints, and nothing older is restored unless [`RestoreOptions::fallback`]
     /// asks for it; [`ErrorKind::Fenced`]; otherwise what the store or the file system says.
@@ -138,11 +140,11 @@ impl Claim {
         let driver = self.driver();
         let about = |error| driver.about(error).with_phase(Phase::Restore);
         driver.check().map_err(about)?;
-        let wanted = driver
-            .with_manifest(|manifest| wanted(manifest, options.from))
+        let (root, wanted) = driver
+            .with_manifest(|manifest| Ok((manifest.root(), wanted(manifest, options.from)?)))
             .unwrap_or_else(|| Err(super::end::abandoned()))
             .map_err(about)?;
-        let directory = restore::take(directory.as_ref().to_owned())
+        let directory = restore::take(directory.as_ref().to_owned(), root, options)
             .await
             .map_err(about)?;
         let Some((wanted, user_bytes)) = wanted else {

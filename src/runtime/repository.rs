@@ -11,7 +11,7 @@ use super::driver::Surroundings;
 use super::inspect::Inspection;
 use super::name::{self, PARTICIPANTS_PREFIX};
 use super::participant::Claim;
-use crate::config::Config;
+use crate::config::{BadConfig, Config};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::Answer;
 use crate::storage::{BlobStore, OpenError, OpenErrorKind, OpenStore, Prefixed};
@@ -78,7 +78,17 @@ impl<S: OpenStore> RepositoryBuilder<S> {
     /// [`ErrorKind::Invalid`] for a wrong configuration; what the store says, if it can't be
     /// opened.
     pub async fn open(self) -> Result<Repository> {
-        self.config.validate().map_err(|bad| {
+        let validated = self.config.validate().and_then(|()| {
+            let checkpoints = &self.config.checkpoints;
+            // A participant has one subtask, which would decline whatever is beyond its limit.
+            if checkpoints.max_concurrent > checkpoints.limits.snapshots_in_flight_max {
+                let wanted = "at most snapshots_in_flight_max";
+                let key = "max_concurrent";
+                return Err(BadConfig { key, wanted });
+            }
+            Ok(())
+        });
+        validated.map_err(|bad| {
             Error::new(ErrorKind::Invalid, bad.to_string())
                 .with_phase(Phase::Open)
                 .with_source(bad)

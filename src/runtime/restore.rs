@@ -6,9 +6,12 @@
 //! ```
 //!
 //! What was fetched is marked at once, so that a restore that was broken off goes on where it was.
-//! After a failure every transfer is awaited before anything else happens to the directory.
+//! After a failure, and when the deadline is over, nothing more begins and every transfer is awaited
+//! before anything else happens to the directory.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -43,6 +46,7 @@ use crate::storage::{Body, Digester, Key, Progress};
 pub struct RestoreOptions {
     pub(super) from: From,
     pub(super) verify_kept: bool,
+    pub(super) replace_foreign: bool,
     pub(super) deadline: Option<Duration>,
     pub(super) progress: RestoreProgress,
 }
@@ -79,7 +83,15 @@ impl RestoreOptions {
         self
     }
 
-    /// Gives up after this time; what was fetched by then stays for the next try.
+    /// Takes the directory even if it holds files of another participant or repository, and removes
+    /// them. Without this it is refused.
+    pub fn replace_foreign_state(mut self) -> Self {
+        self.replace_foreign = true;
+        self
+    }
+
+    /// Gives up after this time: nothing more is begun, and what is being fetched is awaited. What
+    /// was fetched by then stays for the next try of a [`Claim`](super::Claim).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -143,13 +155,18 @@ pub(super) struct Wanted {
     pub(super) files: Vec<FileDescription>,
 }
 
-/// How long a directory that is in use is waited for: a holder that is gone lets go beside
-/// everything else.
+/// How long a directory that is in use is waited for: a holder of this process that was dropped
+/// lets go of its state, and closes it, beside everything else.
 const LETTING_GO: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Takes a directory for a restore.
-pub(super) async fn take(path: std::path::PathBuf) -> Result<Arc<StateDirectory>> {
+/// Takes a directory for a restore of this root's state. What is known to be another root's is
+/// refused: somebody mixed up two directories, or two repositories.
+pub(super) async fn take(
+    path: PathBuf,
+    root: RootId,
+    options: &RestoreOptions,
+) -> Result<Arc<StateDirectory>> {
     let end = tokio::time::Instant::now() + LETTING_GO;
     let taken = loop {
         let path = path.clone();
@@ -160,7 +177,7 @@ pub(super) async fn take(path: std::path::PathBuf) -> Result<Arc<StateDirectory>
         }
         tokio::time::sleep(LOOK_AGAIN_AFTER).await;
     };
-    taken.map(Arc::new).map_err(|error| {
+    let directory = taken.map(Arc::new).map_err(|error| {
         let kind = match &error {
             DirectoryError::Foreign { .. } | DirectoryError::NotADirectory { .. } => {
                 ErrorKind::Invalid
@@ -169,7 +186,29 @@ pub(super) async fn take(path: std::path::PathBuf) -> Result<Arc<StateDirectory>
             DirectoryError::Failed(failure) => failure.kind.into(),
         };
         Error::new(kind, error.to_string()).with_source(error)
+    })?;
+    if options.replace_foreign {
+        return Ok(directory);
+    }
+    blocking(move || {
+        let foreign = directory
+            .marked()
+            .into_iter()
+            .find(|file| file.root != root);
+        Ok(match foreign {
+            None => Ok(directory),
+            Some(file) => {
+                let path = directory.path().join(file.local.as_str());
+                let cause = format!(
+                    "{} belongs to another participant or repository ({}, not {root})",
+                    path.display(),
+                    file.root
+                );
+                Err(Error::new(ErrorKind::Incompatible, cause))
+            }
+        })
     })
+    .await?
 }
 
 /// Makes the directory hold no state at all: what a first start begins with.
@@ -184,15 +223,23 @@ pub(super) async fn fill(
     wanted: &Wanted,
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
-    let filling = fill_now(around, directory, wanted, options);
+    let giving_up = watch::Sender::new(false);
+    let filling = fill_now(around, directory, wanted, options, &giving_up);
     let filled = match options.deadline {
         None => filling.await,
-        Some(deadline) => tokio::time::timeout(deadline, filling)
-            .await
-            .unwrap_or_else(|_| {
-                let cause = format!("not restored within {} ms", deadline.as_millis());
-                Err(Error::new(ErrorKind::Deadline, cause))
-            }),
+        Some(deadline) => {
+            let mut filling = pin!(filling);
+            match tokio::time::timeout(deadline, &mut filling).await {
+                Ok(filled) => filled,
+                Err(_) => {
+                    giving_up.send_replace(true);
+                    filling.await.map_err(|error| {
+                        let cause = format!("not restored within {} ms", deadline.as_millis());
+                        Error::new(ErrorKind::Deadline, cause).with_source(error)
+                    })
+                }
+            }
+        }
     };
     filled.map_err(|error| {
         error
@@ -206,11 +253,13 @@ async fn fill_now(
     directory: &Arc<StateDirectory>,
     wanted: &Wanted,
     options: &RestoreOptions,
+    giving_up: &watch::Sender<bool>,
 ) -> Result<RestoreReport> {
     let mut present = present(directory, wanted.root).await?;
     if options.verify_kept {
-        distrust(directory, &mut present).await;
+        distrust(directory, &mut present, giving_up).await;
     }
+    check(giving_up)?;
     let plan = RestorePlan::new(wanted.checkpoint, SUBTASK, &wanted.files, &present)
         .map_err(|damage| Error::new(ErrorKind::Corrupt, damage.to_string()).with_source(damage))?;
     let report = RestoreReport {
@@ -232,12 +281,15 @@ async fn fill_now(
         wanted.root,
         plan.fetch,
         &options.progress,
+        giving_up,
     )
     .await?;
+    check(giving_up)?;
     let pack = match &plan.pack {
-        Some(pack) => fetch_pack(around, pack, &options.progress).await?,
+        Some(pack) => fetch_pack(around, pack, &options.progress, giving_up).await?,
         None => Pack::new(),
     };
+    check(giving_up)?;
     let directory = Arc::clone(directory);
     blocking(move || directory.finish(&pack, &locals)).await?;
     Ok(report)
@@ -259,9 +311,37 @@ async fn present(directory: &Arc<StateDirectory>, root: RootId) -> Result<Vec<Pr
         .collect())
 }
 
+fn check(giving_up: &watch::Sender<bool>) -> Result<()> {
+    if *giving_up.borrow() {
+        return Err(given_up());
+    }
+    Ok(())
+}
+
+fn given_up() -> Error {
+    Error::new(ErrorKind::Cancelled, "the restore was given up")
+}
+
+/// Waits for something, but no longer than the restore goes on. Not for what changes the directory.
+async fn unless<T>(giving_up: &watch::Sender<bool>, work: impl Future<Output = T>) -> Result<T> {
+    let mut told = giving_up.subscribe();
+    tokio::select! {
+        biased;
+        _ = told.wait_for(|giving_up| *giving_up) => Err(given_up()),
+        done = work => Ok(done),
+    }
+}
+
 /// Reads the files in full: a mark that does not say what is there is none.
-async fn distrust(directory: &StateDirectory, present: &mut [PresentFile]) {
+async fn distrust(
+    directory: &StateDirectory,
+    present: &mut [PresentFile],
+    giving_up: &watch::Sender<bool>,
+) {
     for file in present {
+        if *giving_up.borrow() {
+            return;
+        }
         if let Some(mark) = file.mark
             && local_digest(directory, &file.local, mark.digest.size_bytes).await != Ok(mark.digest)
         {
@@ -299,8 +379,8 @@ async fn fetch_all(
     root: RootId,
     files: Vec<FileDescription>,
     progress: &RestoreProgress,
+    giving_up: &watch::Sender<bool>,
 ) -> Result<()> {
-    let giving_up = watch::Sender::new(false);
     let mut fetches = JoinSet::new();
     let mut waiting = files.into_iter();
     let mut first = Ok(());
@@ -309,7 +389,7 @@ async fn fetch_all(
         while first.is_ok() && fetches.len() < around.config.transfers_max {
             let Some(file) = waiting.next() else { break };
             let (around, directory) = (around.clone(), Arc::clone(directory));
-            let (progress, giving_up) = (progress.clone(), giving_up.subscribe());
+            let (progress, giving_up) = (progress.clone(), giving_up.clone());
             fetches.spawn(async move {
                 fetch(&around, &directory, root, &file, &progress, &giving_up)
                     .await
@@ -339,18 +419,19 @@ async fn fetch(
     root: RootId,
     file: &FileDescription,
     progress: &RestoreProgress,
-    giving_up: &watch::Receiver<bool>,
+    giving_up: &watch::Sender<bool>,
 ) -> Result<()> {
     let target = directory.path().join(file.local.as_str());
     let key = Key::from(file.name);
     let deadline = around.config.progress_deadline;
     let mut tries = 0;
     loop {
-        if *giving_up.borrow() {
-            return Ok(());
-        }
-        let permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
-        around.budget.admit().await;
+        let admitted = async {
+            let permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
+            around.budget.admit().await;
+            permit
+        };
+        let permit = unless(giving_up, admitted).await?;
         let moved = progress.one_more();
         let call = around.store.fetch(&key, &target, file.digest, &moved);
         let answer = patiently(call, &moved, deadline).await;
@@ -375,7 +456,7 @@ async fn fetch(
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
         tries += 1;
-        again(around, failure, tries).await?;
+        unless(giving_up, again(around, failure, tries)).await??;
     }
     let (directory, file) = (Arc::clone(directory), file.clone());
     let marked = blocking(move || directory.mark(root, &file, &target)).await;
@@ -389,14 +470,15 @@ async fn fetch_pack(
     around: &Surroundings,
     pack: &FileDescription,
     progress: &RestoreProgress,
+    giving_up: &watch::Sender<bool>,
 ) -> Result<Pack> {
     let key = Key::from(pack.name);
     let size_bytes = pack.digest.size_bytes;
     let buffer = usize::try_from(size_bytes).unwrap_or(usize::MAX);
-    let _permit = around.budget.transfer(buffer).await;
+    let _permit = unless(giving_up, around.budget.transfer(buffer)).await?;
     let mut tries = 0;
     loop {
-        around.budget.admit().await;
+        unless(giving_up, around.budget.admit()).await?;
         let get = around.store.get(&key, size_bytes);
         let failure = match at_once(get, around.config.progress_deadline).await {
             Answer::Done(bytes) if Digester::of(&bytes) == pack.digest => {
@@ -420,8 +502,8 @@ async fn fetch_pack(
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
         tries += 1;
-        again(around, failure, tries)
-            .await
+        unless(giving_up, again(around, failure, tries))
+            .await?
             .map_err(|error| error.with_file(pack.name))?;
     }
 }

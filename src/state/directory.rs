@@ -11,24 +11,27 @@
 //! ```
 //!
 //! A directory is taken if it is absent, empty, or ours and not in use. Anything else is refused
-//! and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock.
+//! and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock. A database may
+//! outlive that, and may be opened without it: as long as any process locks the database's own
+//! `LOCK`, the directory is in use as well.
 //!
 //! Invariants: nothing is removed before the lock is held and `OURS` was found or written into an
 //! empty directory; symbolic links are never followed; `CLEAN` is gone, durably, before anything
 //! else changes; a directory that is being filled can't be taken for a database, since `CURRENT`
-//! goes first and comes last.
+//! goes first and comes last; the database's `LOCK` is never removed, since a second one in its
+//! place would let a second database in.
 //!
 //! What it does not do: fetch anything, or know any state backend. Everything here blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use super::database_lock;
 use super::failure::failed;
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::Pack;
@@ -49,6 +52,8 @@ const MARKS_UNFINISHED: &str = "marks.unfinished";
 const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
 const DATABASE: &str = "CURRENT";
+/// The file on which RocksDB holds a record lock for as long as the database is open.
+const DATABASE_LOCK: &str = "LOCK";
 
 const OURS_TEXT: &[u8] =
     b"This directory belongs to stillpoint, all of it: a restore removes what is not in the checkpoint.\n";
@@ -107,8 +112,7 @@ pub struct MarkedFile {
 }
 
 impl StateDirectory {
-    /// Takes a directory that is absent, empty, or ours and not in use: nobody fills it, and no
-    /// database is open in it.
+    /// Takes a directory that is absent, empty, or ours and not in use.
     ///
     /// # Errors
     /// See [`DirectoryError`].
@@ -131,11 +135,9 @@ impl StateDirectory {
             Ok(()) | Err(_) => {}
         }
         let lock = lock(path, &own)?;
-        // Whoever filled it may be gone, with the database still open.
-        if ours && database_lock::is_open(path) {
-            return Err(DirectoryError::InUse {
-                path: path.to_owned(),
-            });
+        if is_record_locked(path, DATABASE_LOCK)? {
+            let path = path.to_owned();
+            return Err(DirectoryError::InUse { path });
         }
         let directory = Self {
             path: path.to_owned(),
@@ -354,6 +356,9 @@ impl StateDirectory {
                 continue;
             }
             let path = folder.join(&name);
+            if prefix.is_empty() && name == DATABASE_LOCK && is_file(&path)? {
+                continue;
+            }
             let relative = format!("{prefix}{name}");
             let below = format!("{relative}/");
             let holds_kept = keep.iter().any(|kept| kept.as_str().starts_with(&below));
@@ -420,6 +425,44 @@ fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
         }),
         Err(TryLockError::Error(error)) => Err(failed(&error, &doing).into()),
     }
+}
+
+/// Whether a process, this one included, holds a record lock on a file of the directory.
+///
+/// The file is not opened to find out: closing it again would free all record locks that this
+/// process itself holds on it. Linux lists the locks; where there is no such list, `false`.
+fn is_record_locked(directory: &Path, name: &str) -> Result<bool, Failure> {
+    let Some(found) = found(&directory.join(name))? else {
+        return Ok(false);
+    };
+    let Ok(locks) = fs::read_to_string("/proc/locks") else {
+        return Ok(false);
+    };
+    let Some((major, minor)) = listed_device(directory) else {
+        return Ok(false);
+    };
+    let listed = format!("{major:02x}:{minor:02x}:{}", found.ino());
+    Ok(locks.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        fields.next() == Some("POSIX") && fields.any(|field| field == listed)
+    }))
+}
+
+/// The device on which the kernel's lists say a directory's files lie. It is not always the one
+/// that `stat` answers: of btrfs and overlays the lists name the whole file system.
+fn listed_device(directory: &Path) -> Option<(u32, u32)> {
+    let opened = File::open(directory).ok()?;
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd())).ok()?;
+    let mount = about
+        .lines()
+        .find_map(|line| line.strip_prefix("mnt_id:"))?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let device = mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ');
+        (fields.next() == Some(mount.trim())).then(|| fields.nth(1))?
+    })?;
+    let (major, minor) = device.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Removes a file, a link or a folder with all that is in it. Whether there was one.
@@ -527,6 +570,20 @@ mod tests {
         let error = StateDirectory::take(base.path()).unwrap_err();
         assert!(matches!(error, DirectoryError::InUse { .. }), "{error}");
         drop(one);
+        StateDirectory::take(base.path()).unwrap();
+    }
+
+    #[test]
+    fn the_lock_of_a_database_is_never_replaced() {
+        let base = tempfile::tempdir().unwrap();
+        let directory = StateDirectory::take(base.path()).unwrap();
+        fs::write(base.path().join(DATABASE_LOCK), b"").unwrap();
+        let inode = || fs::metadata(base.path().join(DATABASE_LOCK)).unwrap().ino();
+        let before = inode();
+        directory.clear().unwrap();
+        assert_eq!(inode(), before);
+        drop(directory);
+        // Nobody locks it.
         StateDirectory::take(base.path()).unwrap();
     }
 

@@ -3,8 +3,8 @@
 //! ```text
 //!  trigger known      writers held          writers go on                     files read
 //!  prepare() ───────> snapshot() ─────────> Cut::secure(not yet stored) ────> SecuredFile … dropped
-//!  starts a flush     Cut: the live files,  links the files, makes the pack,
-//!  and returns        deletions held        lets deletions go on
+//!  flushes            Cut: the live files,  links the files, makes the pack,
+//!                     deletions held        lets deletions go on
 //! ```
 //!
 //! A backend's state is a set of files. *State files* are immutable, stored byte for byte, and
@@ -20,7 +20,6 @@
 //! releases may take a moment, too (RocksDB then deletes what it held back).
 
 mod attempt_directory;
-mod database_lock;
 mod directory;
 mod failure;
 mod gate;
@@ -46,6 +45,14 @@ pub use memory::MemoryState;
 pub use rocksdb::RocksDb;
 pub use secured::{Copied, Secured, SecuredFile};
 
+/// Whether a name is that of [`OWN_FOLDER`] or leads into it. No state has such a file: whoever
+/// could bring one into a checkpoint would have a restore write the library's own notes.
+#[must_use]
+pub fn is_own(local: &LocalName) -> bool {
+    let first = local.as_str().split('/').next();
+    first == Some(OWN_FOLDER)
+}
+
 /// The state of one subtask, as its checkpoints see it.
 pub trait StateBackend: Send + Sync + 'static {
     /// The kind of state, as its checkpoints record it: what one kind wrote, another can't open.
@@ -62,8 +69,9 @@ pub trait StateBackend: Send + Sync + 'static {
     /// restore filled.
     fn directory(&self) -> Option<&Path>;
 
-    /// Starts writing out what is in memory and returns at once, holding nobody, so that the
-    /// snapshot that follows finds little to do. Called as soon as it is known that one will.
+    /// Writes out what is in memory, without holding the caller's writers, and returns once that is
+    /// done, so that the snapshot that follows, which holds them, finds little to do. Called as soon
+    /// as it is known that one will.
     fn prepare(&self);
 
     /// The synchronous part of a snapshot: one instant of the state. The caller's writers are held
@@ -134,10 +142,14 @@ impl Cut {
     ///
     /// # Errors
     /// Trouble with the file system, a file that has not the length listed, or a wanted name that
-    /// the cut does not list. Nothing is held then.
+    /// the cut does not list, or that [is the library's own](is_own). Nothing is held then.
     pub fn secure(self, wanted: &[LocalName]) -> Result<Secured, Failure> {
         let mut listed = Vec::with_capacity(wanted.len());
         for name in wanted {
+            if is_own(name) {
+                let cause = format!("the snapshot has a file {name}, in the library's own folder");
+                return Err(Failure::new(FailureKind::Unsupported, cause));
+            }
             match self.files.binary_search_by(|file| file.name.cmp(name)) {
                 Ok(index) => listed.push(self.files[index].clone()),
                 Err(_) => {
@@ -155,5 +167,38 @@ impl fmt::Debug for Cut {
         f.debug_struct("Cut")
             .field("files", &self.files)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+    use super::*;
+
+    #[test]
+    fn no_state_has_a_file_in_the_library_s_own_folder() {
+        for (text, own) in [
+            (".stillpoint", true),
+            (".stillpoint/CLEAN", true),
+            (".stillpointed", false),
+            ("a/.stillpoint", false),
+        ] {
+            let name = LocalName::new(text).unwrap();
+            assert_eq!(is_own(&name), own, "{text}");
+            let file = StateFile {
+                name: name.clone(),
+                size_bytes: 0,
+            };
+            let cut = Cut::new(vec![file], |_wanted| {
+                Ok(Secured {
+                    files: Vec::new(),
+                    pack: Vec::new(),
+                    copied: Copied::default(),
+                })
+            });
+            let refused = cut.secure(&[name]).map_err(|failure| failure.kind).err();
+            assert_eq!(refused, own.then_some(FailureKind::Unsupported), "{text}");
+        }
     }
 }

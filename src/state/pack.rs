@@ -9,7 +9,8 @@
 //! RocksDB that is `CURRENT`, without which nobody takes the directory for a database.
 //!
 //! Invariants: [`Pack::decode`] takes exactly what [`Pack::encode`] gives, reserves no more memory
-//! than it was given bytes, and never panics; no entry leads out of the directory.
+//! than it was given bytes, and never panics; no entry leads out of the directory, or into the folder
+//! in it that is the library's own.
 //!
 //! It knows nothing of any backend: a checkpoint is unpacked without RocksDB.
 
@@ -19,7 +20,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::failure::failed;
-use super::unlinked;
+use super::{is_own, unlinked};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::{BadLocalName, LOCAL_NAME_BYTES_MAX, LocalName};
 use crate::protocol::manifest::{DecodeError, Kind, frame, unframe};
@@ -63,6 +64,12 @@ pub enum PackError {
     /// An entry's name is none for a local file.
     #[error("the pack has an entry with a bad name: {0}")]
     Name(#[from] BadLocalName),
+    /// An entry's name leads into the library's own folder.
+    #[error("the pack has an entry {name}, in the library's own folder")]
+    Own {
+        /// The name.
+        name: LocalName,
+    },
     /// Two entries have the same name.
     #[error("the pack has two entries named {name}")]
     Twice {
@@ -78,6 +85,7 @@ impl From<PackError> for Failure {
             PackError::Frame(_)
             | PackError::Length { .. }
             | PackError::Name(_)
+            | PackError::Own { .. }
             | PackError::Twice { .. } => FailureKind::Corrupt,
         };
         Self::new(kind, error.to_string())
@@ -94,8 +102,11 @@ impl Pack {
     /// Adds an entry after those that are there.
     ///
     /// # Errors
-    /// When an entry has that name already.
+    /// When an entry has that name already, or no entry may have it.
     pub fn push(&mut self, name: LocalName, bytes: Vec<u8>) -> Result<(), PackError> {
+        if is_own(&name) {
+            return Err(PackError::Own { name });
+        }
         if self.get(&name).is_some() {
             return Err(PackError::Twice { name });
         }
@@ -177,6 +188,9 @@ fn decode_entries(body: &mut Reader<'_>) -> Result<Vec<Entry>, PackError> {
         let length = u64::from_le_bytes(body.array("an entry's length")?);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let name = entry_name(body.take(usize::from(name_bytes), "an entry's name")?)?;
+        if is_own(&name) {
+            return Err(PackError::Own { name });
+        }
         if !names.insert(name.clone()) {
             return Err(PackError::Twice { name });
         }
@@ -368,6 +382,12 @@ mod tests {
             PackError::Twice { name: name("a") }
         );
         assert!(sample().push(name("CURRENT"), Vec::new()).is_err());
+        for own in [".stillpoint", ".stillpoint/CLEAN", ".stillpoint/a/b"] {
+            let refused = PackError::Own { name: name(own) };
+            assert_eq!(one(&[own]).unwrap_err(), refused);
+            assert_eq!(sample().push(name(own), Vec::new()).unwrap_err(), refused);
+        }
+        assert!(one(&[".stillpointed", "a/.stillpoint"]).is_ok());
     }
 
     #[test]

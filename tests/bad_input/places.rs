@@ -5,10 +5,12 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use stillpoint::protocol::id::ObjectName;
 use stillpoint::protocol::manifest::{FORMAT_VERSION, FRAME_BYTES, checksum};
 use stillpoint::{ErrorKind, FileSystem};
+use tokio::task::JoinSet;
 
 use crate::world::{FOLDER, PARTICIPANT, Template, is_typed, open, parse, tree, write_tree};
 
@@ -141,73 +143,82 @@ async fn spoil(template: &Template, name: &str, wrong: &Wrong) -> Came {
     (looked, taken)
 }
 
-#[tokio::test]
+/// Objects beside each other: what takes time is the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_things_in_every_place_are_typed_errors() {
-    let template = Template::make(PARTICIPANT).await;
-    for (name, good) in &template.objects {
-        let framed = !matches!(parse(name), ObjectName::Shared(_));
-        let mut all = vec![
-            Wrong::Bytes("empty", Vec::new()),
-            Wrong::Bytes(
-                "foreign",
-                b"#!/bin/sh\necho these are not the bytes\n".to_vec(),
-            ),
-            Wrong::Bytes("zeros", vec![0; good.len()]),
-            Wrong::Bytes("more follows", [&good[..], b"more"].concat()),
-            Wrong::Bytes("twice", [&good[..], &good[..]].concat()),
-            Wrong::Nothing,
-            Wrong::Folder,
-            Wrong::LinkToFile,
-            Wrong::LinkToFolder,
-            Wrong::LinkToNothing,
-            Wrong::Pipe,
-            Wrong::Hole(1 << 40),
-        ];
-        let others = template.objects.iter().cycle();
-        let others = others.skip_while(|(other, _)| *other != name).skip(1);
-        for (_, bytes) in others.take(OTHERS) {
-            all.push(Wrong::Bytes("another object", bytes.clone()));
-        }
-        if framed {
-            let newer = (FORMAT_VERSION + 1).to_le_bytes();
-            all.push(Wrong::Bytes("newer", resealed(good, 8, &newer)));
-            all.push(Wrong::Bytes("newest", resealed(good, 8, &[0xff, 0xff])));
-            all.push(Wrong::Bytes("no format", resealed(good, 8, &[0, 0])));
-            let longest = u64::MAX.to_le_bytes();
-            all.push(Wrong::Bytes(
-                "as long as can be",
-                resealed(good, 12, &longest),
-            ));
-            let long = (1_u64 << 62).to_le_bytes();
-            all.push(Wrong::Bytes("very long", resealed(good, 12, &long)));
-            all.push(Wrong::Bytes("another kind", resealed(good, 10, &[9])));
-        }
-        for wrong in all {
-            let (looked, taken) = spoil(&template, name, &wrong).await;
-            if template.is_needed(name) {
-                let error = looked.expect_err(&format!("{name} is {wrong:?}"));
-                if framed {
-                    assert!(taken.is_err(), "{name} is {wrong:?}");
-                }
-                if let Wrong::Bytes("newer" | "newest", _) = wrong {
-                    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
-                }
-                if let Wrong::Nothing = wrong {
-                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-                }
-            } else if let Wrong::Bytes("newer" | "newest", _) = wrong {
-                // A newer release has been here: nothing is done without its snapshot.
-                for came in [looked, taken] {
-                    let kind = came.as_ref().err().map(stillpoint::Error::kind);
-                    assert!(
-                        came.is_ok() || kind == Some(ErrorKind::Incompatible),
-                        "{came:?}"
-                    );
-                }
-            } else {
-                looked.unwrap();
-                taken.unwrap();
+    let template = Arc::new(Template::make(PARTICIPANT).await);
+    let mut objects = JoinSet::new();
+    for name in template.objects.keys() {
+        let (template, name) = (Arc::clone(&template), name.clone());
+        objects.spawn(async move { wrong_things_in(&template, &name).await });
+    }
+    objects.join_all().await;
+}
+
+async fn wrong_things_in(template: &Template, name: &str) {
+    let good = &template.objects[name];
+    let framed = !matches!(parse(name), ObjectName::Shared(_));
+    let mut all = vec![
+        Wrong::Bytes("empty", Vec::new()),
+        Wrong::Bytes(
+            "foreign",
+            b"#!/bin/sh\necho these are not the bytes\n".to_vec(),
+        ),
+        Wrong::Bytes("zeros", vec![0; good.len()]),
+        Wrong::Bytes("more follows", [&good[..], b"more"].concat()),
+        Wrong::Bytes("twice", [&good[..], &good[..]].concat()),
+        Wrong::Nothing,
+        Wrong::Folder,
+        Wrong::LinkToFile,
+        Wrong::LinkToFolder,
+        Wrong::LinkToNothing,
+        Wrong::Pipe,
+        Wrong::Hole(1 << 40),
+    ];
+    let others = template.objects.iter().cycle();
+    let others = others.skip_while(|(other, _)| *other != name).skip(1);
+    for (_, bytes) in others.take(OTHERS) {
+        all.push(Wrong::Bytes("another object", bytes.clone()));
+    }
+    if framed {
+        let newer = (FORMAT_VERSION + 1).to_le_bytes();
+        all.push(Wrong::Bytes("newer", resealed(good, 8, &newer)));
+        all.push(Wrong::Bytes("newest", resealed(good, 8, &[0xff, 0xff])));
+        all.push(Wrong::Bytes("no format", resealed(good, 8, &[0, 0])));
+        let longest = u64::MAX.to_le_bytes();
+        all.push(Wrong::Bytes(
+            "as long as can be",
+            resealed(good, 12, &longest),
+        ));
+        let long = (1_u64 << 62).to_le_bytes();
+        all.push(Wrong::Bytes("very long", resealed(good, 12, &long)));
+        all.push(Wrong::Bytes("another kind", resealed(good, 10, &[9])));
+    }
+    for wrong in all {
+        let (looked, taken) = spoil(template, name, &wrong).await;
+        if template.is_needed(name) {
+            let error = looked.expect_err(&format!("{name} is {wrong:?}"));
+            if framed {
+                assert!(taken.is_err(), "{name} is {wrong:?}");
             }
+            if let Wrong::Bytes("newer" | "newest", _) = wrong {
+                assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+            }
+            if let Wrong::Nothing = wrong {
+                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+            }
+        } else if let Wrong::Bytes("newer" | "newest", _) = wrong {
+            // A newer release has been here: nothing is done without its snapshot.
+            for came in [looked, taken] {
+                let kind = came.as_ref().err().map(stillpoint::Error::kind);
+                assert!(
+                    came.is_ok() || kind == Some(ErrorKind::Incompatible),
+                    "{came:?}"
+                );
+            }
+        } else {
+            looked.unwrap();
+            taken.unwrap();
         }
     }
 }

@@ -9,6 +9,9 @@
 //!                      n + 1, until a child comes to its end
 //! ```
 //!
+//! Calls go on beside each other, so that the n-th point is not the same call in each child; every
+//! number up to the last is tried, and each child says where it stopped.
+//!
 //! The truth is what the children told before they died: everything that was told completed must
 //! be there, key by key; what was cut and not told may be there, whole, or not.
 #![allow(

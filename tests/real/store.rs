@@ -220,7 +220,7 @@ fn b89_everything_is_synced_before_what_names_it() {
         .args(["-o", "/dev/null", "true"])
         .status();
     if !probe.is_ok_and(|status| status.success()) {
-        eprintln!("skipped, b89: no strace, or it may not trace");
+        child::skipped("b89", "no strace, or it may not trace");
         return;
     }
     let calls = "trace=fsync,fdatasync,renameat,renameat2,linkat";

@@ -176,3 +176,58 @@ async fn too_many_user_bytes_are_refused_before_the_cut() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     checkpoint(&participant, "fits").await;
 }
+
+#[tokio::test]
+async fn a_cut_ends_with_a_checkpoint_that_never_asked_for_it() {
+    let store = Faulty::new();
+    let mut config = config();
+    config.checkpoints.max_concurrent = 2;
+    // One pack is settled before the next may be told.
+    config.checkpoints.limits.acknowledged_files_max = 1;
+    let repository = open(store.clone(), config).await;
+    let (_state, participant) = start(&repository).await;
+    checkpoint(&participant, "0").await;
+    let go_on = Arc::new(Notify::new());
+    let (blocked, begun) = (Arc::clone(&go_on), Arc::new(Notify::new()));
+    let begins = Arc::clone(&begun);
+    store.set(move |verb, _| match verb {
+        Verb::Swap => {
+            begins.notify_one();
+            Fault::Waits(Arc::clone(&blocked))
+        }
+        _ => Fault::None,
+    });
+    let first = participant.checkpoint("1").unwrap();
+    in_time(begun.notified()).await;
+    // Declined: the first one's file is not settled.
+    let second = participant.checkpoint("2").unwrap();
+    let error = in_time(second.completed()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.checkpoint().is_some(), "{error}");
+    store.heal();
+    go_on.notify_one();
+    in_time(first.completed()).await.unwrap();
+    checkpoint(&participant, "3").await;
+}
+
+#[tokio::test]
+async fn the_intervals_checkpoint_can_be_given_up() {
+    let store = Faulty::new();
+    let mut config = config();
+    config.checkpoints.interval = Some(Duration::from_millis(20));
+    let repository = open(store.clone(), config).await;
+    let (_state, participant) = start(&repository).await;
+    store.set(|verb, name| match verb {
+        Verb::Put if name.contains("/shared/") => Fault::Hangs,
+        _ => Fault::None,
+    });
+    let triggered = in_time(participant.triggered()).await.unwrap();
+    let given_up = participant.checkpoint("1").unwrap();
+    given_up.cancel();
+    let error = in_time(given_up.completed()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
+    assert_eq!(error.checkpoint(), Some(triggered));
+    store.heal();
+    in_time(participant.triggered()).await.unwrap();
+    assert!(checkpoint(&participant, "2").await.checkpoint > triggered);
+}

@@ -153,15 +153,19 @@ async fn a_claim_that_can_not_be_says_so() {
 
 #[tokio::test]
 async fn wrong_configurations_and_roots_are_refused() {
-    let wrong = Config {
+    let no_transfers = Config {
         transfers_max: 0,
         ..Config::default()
     };
-    let opened = Repository::builder(Memory::new()).with_config(wrong).open();
-    assert_eq!(
-        in_time(opened).await.unwrap_err().kind(),
-        ErrorKind::Invalid
-    );
+    let mut more_than_a_subtask_takes = Config::default();
+    more_than_a_subtask_takes.checkpoints.max_concurrent = 9;
+    for wrong in [no_transfers, more_than_a_subtask_takes] {
+        let opened = Repository::builder(Memory::new()).with_config(wrong).open();
+        assert_eq!(
+            in_time(opened).await.unwrap_err().kind(),
+            ErrorKind::Invalid
+        );
+    }
     let base = tempfile::tempdir().unwrap();
     let absent = FileSystem::at(base.path().join("absent")).must_exist();
     let error = in_time(Repository::open(absent)).await.unwrap_err();

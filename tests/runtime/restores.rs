@@ -1,6 +1,7 @@
 //! Restores: what is kept, what is refused, what is damage.
 
 use std::fs;
+use std::time::Duration;
 
 use stillpoint::{ErrorKind, FileSystem, MemoryState, RestoreOptions, RestoreProgress};
 
@@ -95,6 +96,12 @@ async fn an_older_checkpoint_is_the_callers_choice() {
     let state = MemoryState::open(&directory).unwrap();
     assert_eq!(state.get(b"n").as_deref(), Some(&b"2"[..]));
     let participant = restored.attach(state.clone()).unwrap();
+    // Known at once, not only when the store knows of the new line: nothing was awaited yet.
+    assert_eq!(participant.newest_completed(), Some(ids[1]));
+    assert_eq!(
+        participant.restorable_position().as_deref(),
+        Some(&b"2"[..])
+    );
     state.put(b"n", b"another 3");
     checkpoint(&participant, "another 3").await;
     drop((claim, participant));
@@ -218,4 +225,82 @@ async fn a_state_must_lie_where_it_was_restored_and_be_of_its_kind() {
     let error = restored.attach(MemoryState::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     checkpoint(&participant, "2").await;
+}
+
+#[tokio::test]
+async fn a_directory_of_another_repository_is_not_wiped() {
+    let (_base, directory) = place();
+    let repository = open(Faulty::new(), config()).await;
+    let first = claim(&repository).await;
+    let restored = in_time(first.restore_into(&directory)).await.unwrap();
+    let state = Files::open(&directory);
+    state.write("000001.sst", b"all there is");
+    let participant = restored.attach(state.clone()).unwrap();
+    checkpoint(&participant, "1").await;
+    let truth = state.read();
+    in_time(participant.close()).await.unwrap();
+    drop((first, participant));
+
+    // Another repository, by a wrong setting say, knows of no checkpoint: a first start.
+    let other = open(Faulty::new(), config()).await;
+    let claim = claim(&other).await;
+    let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert!(error.to_string().contains("000001.sst"), "{error}");
+    assert_eq!(state.read(), truth, "nothing is deleted");
+    let options = RestoreOptions::new().replace_foreign_state();
+    let restored = in_time(claim.restore_with(&directory, &options))
+        .await
+        .unwrap();
+    assert!(restored.is_empty());
+    assert!(!directory.join("000001.sst").exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_restore_that_is_too_late_ends_all_it_began() {
+    let store = Faulty::new();
+    let mut config = config();
+    config.progress_deadline = Duration::from_millis(500);
+    let repository = open(store.clone(), config).await;
+    let (base, directory) = place();
+    let claim = claim(&repository).await;
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    let state = Files::open(&directory);
+    for n in 0..8 {
+        state.write(&format!("{n:06}.sst"), &[n; 100]);
+    }
+    let participant = restored.attach(state.clone()).unwrap();
+    let taken = checkpoint(&participant, "1").await.checkpoint;
+
+    let mut names = std::collections::BTreeSet::new();
+    let mut silent = None;
+    store.set(move |verb, name| {
+        if verb != Verb::Read || !name.contains("/shared/") {
+            return Fault::None;
+        }
+        if names.insert(name.to_owned()) && names.len() == 2 {
+            // In the midst of something that can't be broken off.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        // One is never read, so that the deadline passes; the others get there.
+        if silent.get_or_insert_with(|| name.to_owned()) == name {
+            Fault::Hangs
+        } else {
+            Fault::None
+        }
+    });
+    let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
+    let elsewhere = base.path().join("elsewhere");
+    let options = RestoreOptions::new().deadline(Duration::from_millis(50));
+    let error = in_time(inspection.restore(taken, &elsewhere, &options))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+    assert!(!elsewhere.exists(), "nothing half-filled is left");
+    store.heal();
+    let options = RestoreOptions::new().deadline(super::DEADLINE);
+    in_time(inspection.restore(taken, &elsewhere, &options))
+        .await
+        .unwrap();
+    assert_eq!(Files::open(&elsewhere).read(), state.read());
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stillpoint::rocksdb::{DB, Options};
-use stillpoint::{FileSystem, RocksDb};
+use stillpoint::{ErrorKind, FileSystem, RestoreOptions, RocksDb};
 
 use super::{checkpoint, claim, config, in_time, open, place};
 
@@ -96,4 +96,46 @@ async fn every_life_begins_with_the_last_completed_checkpoint() {
         "{report:?}"
     );
     in_time(participant.close()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_in_which_a_database_is_open_is_not_touched() {
+    let root = tempfile::tempdir().unwrap();
+    let repository = open(FileSystem::at(root.path()), config()).await;
+    let (base, directory) = place();
+    let first = claim(&repository).await;
+    let restored = in_time(first.restore_into(&directory)).await.unwrap();
+    let db = open_db(&directory);
+    let participant = restored.attach(RocksDb::new(Arc::clone(&db))).unwrap();
+    write(&db, 1);
+    let taken = checkpoint(&participant, "1").await.checkpoint;
+    let truth = pairs(&db);
+    in_time(participant.close()).await.unwrap();
+    drop((first, participant));
+    // The library holds nothing of it any more; the user does.
+    let second = claim(&repository).await;
+    let error = in_time(second.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert_eq!(pairs(&db), truth);
+    write(&db, 2);
+    drop(db);
+    let restored = in_time(second.restore_into(&directory)).await.unwrap();
+    drop((restored, second));
+
+    // Neither a claim nor an attachment tells of this one.
+    let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
+    let (place, options) = (base.path().join("of a guest"), RestoreOptions::new());
+    in_time(inspection.restore(taken, &place, &options))
+        .await
+        .unwrap();
+    let db = open_db(&place);
+    let error = in_time(inspection.restore(taken, &place, &options))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    assert_eq!(pairs(&db), truth);
+    drop(db);
+    in_time(inspection.restore(taken, &place, &options))
+        .await
+        .unwrap();
 }

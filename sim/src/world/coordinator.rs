@@ -314,6 +314,7 @@ impl World {
             | Notice::Done { .. }
             | Notice::Warned { .. }
             | Notice::StoreTrouble { .. }
+            | Notice::CommitFailed { .. }
             | Notice::Unparsable { .. } => {}
         }
     }

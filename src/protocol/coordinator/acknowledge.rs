@@ -55,6 +55,7 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::NotLeading);
         }
         if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
+            self.suspect(message.epoch);
             return Outcome::Ignored(Ignored::StaleEpoch);
         }
         let named = self.manifest().subtask_of(message.attempt) == Some(message.subtask);

@@ -101,6 +101,11 @@ pub enum Notice {
         /// What.
         warning: LoadWarning,
     },
+    /// A commit that completes no checkpoint failed for certain; it is tried again.
+    CommitFailed {
+        /// What the store said.
+        failure: Failure,
+    },
     /// The store can't be read now; it is tried again.
     StoreTrouble {
         /// What went wrong.

@@ -153,6 +153,13 @@ impl Coordinator {
         if let Err(error) = manifest.check_operators(&intent.operators) {
             return invalid(&error.to_string());
         }
+        let rescales = intent.operators.iter().any(|operator| {
+            let known = manifest.operators().get(&operator.id);
+            known.is_some_and(|known| known.parallelism != operator.parallelism)
+        });
+        if rescales {
+            return invalid("another parallelism, which takes a rescale; there is none yet");
+        }
         for subtask in &intent.subtasks {
             let mut known = intent.operators.iter().chain(manifest.operators().values());
             let operator = known.find(|operator| operator.id == subtask.operator);
@@ -211,6 +218,7 @@ impl Coordinator {
 
     /// The manifest names an attempt no more: what it staged is nobody's.
     pub(super) fn forget_attempt(&mut self, attempt: AttemptId) {
+        self.commits.ended(attempt);
         if let Some(state) = self.attempts.remove(&attempt) {
             self.garbage.orphaned(state.staged.into_keys());
         }
@@ -262,7 +270,12 @@ impl Coordinator {
                 .attempts()
                 .get(&subtask)
                 .and_then(|attempt| self.attempts.get(attempt));
+            let ends = manifest
+                .attempts()
+                .get(&subtask)
+                .is_some_and(|attempt| self.commits.ends(*attempt));
             state.is_some_and(|state| state.attached && state.running)
+                && !ends
                 && !self.commits.deploys_subtask(subtask)
         };
         let mut subtasks = manifest.operators().values().flat_map(|operator| {
@@ -280,6 +293,7 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::NotLeading);
         }
         if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
+            self.suspect(message.epoch);
             return Outcome::Ignored(Ignored::StaleEpoch);
         }
         let named = self.manifest().subtask_of(message.attempt) == Some(message.subtask);

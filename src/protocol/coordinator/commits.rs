@@ -125,6 +125,14 @@ impl Commits {
         self.ends.insert(attempt);
     }
 
+    pub(super) fn ends(&self, attempt: AttemptId) -> bool {
+        self.ends.contains(&attempt)
+    }
+
+    pub(super) fn ended(&mut self, attempt: AttemptId) {
+        self.ends.remove(&attempt);
+    }
+
     pub(super) fn deploy(&mut self, intent: DeployIntent) {
         self.deploys.push_back(intent);
     }
@@ -484,8 +492,17 @@ impl Coordinator {
     fn commit_failed(&mut self, now: Timestamp, failure: &Failure) {
         let completes = self.commits.covered.completes;
         self.abandon_commit();
-        if let Some(checkpoint) = completes {
-            self.fail_committing(now, checkpoint, AbortReason::CommitFailed(failure.clone()));
+        match completes {
+            Some(checkpoint) => {
+                self.fail_committing(now, checkpoint, AbortReason::CommitFailed(failure.clone()));
+            }
+            None => self.tell(Notice::CommitFailed {
+                failure: failure.clone(),
+            }),
+        }
+        if self.phase == Phase::Closing && !failure.kind.is_retryable() {
+            // The next leader finds what this one leaves named.
+            return self.closed();
         }
         self.commits.failed_in_a_row = self.commits.failed_in_a_row.saturating_add(1);
         let delay = self
@@ -496,15 +513,17 @@ impl Coordinator {
     }
 
     pub(super) fn commit_stays_in_doubt(&mut self) {
-        let Some(failure) = self
-            .commits
-            .commit
-            .as_ref()
-            .and_then(Commit::doubt)
-            .cloned()
-        else {
+        let Some(commit) = &self.commits.commit else {
             return;
         };
+        let said = commit.doubt().or(commit.trouble()).cloned();
+        let failure = said.unwrap_or_else(|| {
+            let cause = alloc::format!(
+                "no answer yet while a commit waits for {}",
+                commit.waits_for()
+            );
+            Failure::new(crate::protocol::answer::FailureKind::Deadline, cause)
+        });
         let checkpoints: Vec<_> = self.commits.covered.completes.into_iter().collect();
         for checkpoint in &checkpoints {
             self.count_failure(*checkpoint, &AbortReason::CommitFailed(failure.clone()));
@@ -584,7 +603,10 @@ impl Coordinator {
             self.completed(now, checkpoint, &covered.subsumed);
         }
         for attempt in covered.ended {
-            self.commits.ends.remove(&attempt);
+            // One that was triggered while its end was being committed answers no more.
+            if let Some(subtask) = self.attempts.get(&attempt).map(|state| state.subtask) {
+                self.abort_those_with(now, subtask);
+            }
             self.forget_attempt(attempt);
         }
         if let Some(deployed) = covered.deployed {
@@ -633,6 +655,9 @@ impl Coordinator {
 
     /// Pins are judged by the manifest that the next commit builds on.
     fn refuse_impossible_pins(&mut self) {
+        if self.commits.pins.is_empty() {
+            return;
+        }
         let manifest = &self
             .confirmed
             .as_ref()

@@ -57,6 +57,11 @@ pub enum Event {
         /// The request.
         request: RequestId,
     },
+    /// A user gives a checkpoint up, whoever asked for it: it is aborted if it is still pending.
+    CancelCheckpoint {
+        /// The checkpoint.
+        checkpoint: CheckpointId,
+    },
     /// Keep a retained checkpoint.
     Pin {
         /// Names the request in the answer.

@@ -13,6 +13,8 @@ use crate::protocol::id::CheckpointId;
 /// The counter.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Failures {
+    /// Failures since the last success, whatever was told of them.
+    consecutive: u32,
     counted: BTreeSet<CheckpointId>,
     last_success: CheckpointId,
     first: Option<(CheckpointId, AbortReason)>,
@@ -41,6 +43,12 @@ impl Failures {
         u32::try_from(self.counted.len()).unwrap_or(u32::MAX)
     }
 
+    /// How many failed since the last success, for the pause that grows with them.
+    #[must_use]
+    pub fn consecutive(&self) -> u32 {
+        self.consecutive
+    }
+
     /// A checkpoint completed.
     pub fn succeeded(&mut self, checkpoint: CheckpointId) {
         if checkpoint > self.last_success {
@@ -62,6 +70,7 @@ impl Failures {
         if !counts(reason) || checkpoint <= self.last_success || !self.counted.insert(checkpoint) {
             return None;
         }
+        self.consecutive = self.consecutive.saturating_add(1);
         let first = self
             .first
             .get_or_insert_with(|| (checkpoint, reason.clone()))
@@ -72,6 +81,7 @@ impl Failures {
         }
         *self = Self {
             last_success: self.last_success,
+            consecutive: self.consecutive,
             ..Self::default()
         };
         Some((count, first.0, first.1))

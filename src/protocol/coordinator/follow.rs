@@ -16,6 +16,9 @@ use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{StoreCall, StorePayload, StoreToken};
 use crate::protocol::time::Timestamp;
 
+/// Tries of one record before `CURRENT` is asked anew.
+const FOLLOW_TRIES_MAX: u32 = 5;
+
 /// Records on their way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Follow {
@@ -27,12 +30,10 @@ pub struct Follow {
 
 impl Coordinator {
     pub(super) fn follow(&mut self, current: Current, tag: Tag) {
-        assert!(
-            current.epoch() == self.epoch,
-            "{} follows {}",
-            self.epoch,
-            current.epoch()
-        );
+        if current.epoch() != self.epoch {
+            let cause = "CURRENT went back to an older epoch";
+            return self.broken(Failure::new(FailureKind::Corrupt, cause));
+        }
         let version = self.manifest().version();
         let Some(missing) = current.records_after(version) else {
             let cause = "CURRENT moved on within this epoch by more than its tail shows";
@@ -79,15 +80,36 @@ impl Coordinator {
         if awaited.as_ref() != Some(token) || self.timers.is_armed(Timer::Follow) {
             return Outcome::Ignored(Ignored::UnknownToken);
         }
-        let Answer::Done(StorePayload::Content { bytes, .. }) = answer else {
-            follow.tries = follow.tries.saturating_add(1);
-            let delay = self.config.limits.retry_delay_after(follow.tries);
-            self.timers.arm(Timer::Follow, now + delay);
-            return Outcome::Accepted;
+        let record = match answer {
+            Answer::Done(StorePayload::Content { bytes, .. }) => Record::decode(&bytes),
+            Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {
+                return self.follow_again(now);
+            }
         };
-        match Record::decode(&bytes) {
+        match record {
             Ok(record) => self.followed(now, &record),
+            // One read may be damaged on its way; what is damaged stays so.
+            Err(_) if follow.tries < FOLLOW_TRIES_MAX => return self.follow_again(now),
             Err(error) => self.broken(Failure::new(FailureKind::Corrupt, error.to_string())),
+        }
+        Outcome::Accepted
+    }
+
+    /// The record can't be had now. After some tries `CURRENT` is asked anew, by a commit: another
+    /// leader may have come to name no such record any more.
+    fn follow_again(&mut self, now: Timestamp) -> Outcome {
+        let Some(follow) = &mut self.follow else {
+            return Outcome::Ignored(Ignored::UnknownToken);
+        };
+        follow.tries += 1;
+        let delay = self.config.limits.retry_delay_after(follow.tries);
+        if follow.tries > FOLLOW_TRIES_MAX {
+            sometimes!(FollowGivenUp);
+            self.follow = None;
+            self.commits.renew();
+            self.timers.arm(Timer::NextCommit, now + delay);
+        } else {
+            self.timers.arm(Timer::Follow, now + delay);
         }
         Outcome::Accepted
     }

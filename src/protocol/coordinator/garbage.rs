@@ -81,6 +81,11 @@ impl Coordinator {
         if !self.garbage.look && completes.is_none() {
             return false;
         }
+        let limit = self.config.limits.tombstones_max;
+        let room = limit.saturating_sub(manifest.tombstones().len());
+        if room == 0 {
+            return false;
+        }
         let spared = self.spared(completes);
         let mut files: BTreeSet<FileName> = manifest.released().keys().copied().collect();
         files.extend(self.freed_by(covered, changes).into_keys());
@@ -95,8 +100,6 @@ impl Coordinator {
         );
         files.extend(self.swept_garbage());
         // Past the limit nothing more is condemned; released files wait, the rest is swept later.
-        let limit = self.config.limits.tombstones_max;
-        let room = limit.saturating_sub(manifest.tombstones().len());
         let files: Vec<_> = files.into_iter().take(room).collect();
         let wanted = !files.is_empty();
         if wanted {

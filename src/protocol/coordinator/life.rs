@@ -309,6 +309,14 @@ impl Coordinator {
         self.tell(Notice::Deposed { by, unknown });
     }
 
+    /// A message speaks of an epoch that is not this leader's. If it is a higher one, `CURRENT` is
+    /// asked, by a commit.
+    pub(super) fn suspect(&mut self, epoch: Epoch) {
+        if epoch > self.epoch {
+            self.commits.renew();
+        }
+    }
+
     /// Whether what `CURRENT` shows still leaves this coordinator in the lead.
     pub(super) fn still_leads(&self, current: &Current) -> bool {
         guard!(DeposedByHigherEpoch, current.epoch() <= self.epoch)

@@ -216,6 +216,7 @@ impl Coordinator {
                 now_or_never,
             } => self.trigger_requested(now, request, kind, now_or_never),
             Event::Cancel { request } => self.cancel(now, request),
+            Event::CancelCheckpoint { checkpoint } => self.cancel_checkpoint(now, checkpoint),
             Event::Pin {
                 request,
                 checkpoint,

@@ -177,12 +177,21 @@ impl Coordinator {
             .iter()
             .find(|(_, pending)| pending.request == Some(request));
         match found.map(|(checkpoint, _)| *checkpoint) {
-            Some(checkpoint) => {
-                self.abort(now, checkpoint, AbortReason::Cancelled);
-                Outcome::Accepted
-            }
+            Some(checkpoint) => self.cancel_checkpoint(now, checkpoint),
             None => Outcome::Ignored(Ignored::UnknownRequest),
         }
+    }
+
+    pub(super) fn cancel_checkpoint(
+        &mut self,
+        now: Timestamp,
+        checkpoint: CheckpointId,
+    ) -> Outcome {
+        if !self.pending.contains_key(&checkpoint) {
+            return Outcome::Ignored(Ignored::UnknownCheckpoint);
+        }
+        self.abort(now, checkpoint, AbortReason::Cancelled);
+        Outcome::Accepted
     }
 
     /// Aborts a pending checkpoint (specification: `Abort`). What is committing is not aborted.
@@ -234,7 +243,7 @@ impl Coordinator {
     /// What the end of any checkpoint means: its timer goes, the pause begins.
     fn ended(&mut self, now: Timestamp, checkpoint: CheckpointId) {
         self.timers.disarm(Timer::Expire(checkpoint));
-        let pause = queue::pause(&self.config, self.failures.count());
+        let pause = queue::pause(&self.config, self.failures.consecutive());
         if !pause.is_zero() {
             self.timers.arm(Timer::Pause, now + pause);
         }
@@ -288,9 +297,7 @@ impl Coordinator {
             .expect("what committed was committing");
         let plan = committed.pending().plan.clone();
         self.unstage(&committed);
-        self.rebase_all(now, checkpoint, &committed);
-        self.failures.succeeded(checkpoint);
-        self.ended(now, checkpoint);
+        // The older ones go first: what is left is told against this one.
         let older: Vec<_> = self
             .pending
             .range(..checkpoint)
@@ -300,6 +307,9 @@ impl Coordinator {
             sometimes!(CompletedOutOfOrder);
             self.abort(now, older, AbortReason::Subsumed);
         }
+        self.rebase_all(now, checkpoint, &committed);
+        self.failures.succeeded(checkpoint);
+        self.ended(now, checkpoint);
         self.tell(Notice::Completed { checkpoint });
         self.notify(plan.clone(), checkpoint, Fate::Completed);
         for subsumed in subsumed {

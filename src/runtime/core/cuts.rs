@@ -230,23 +230,22 @@ impl Core {
         effects: &mut Vec<Effect>,
     ) {
         let is_it = |sender: &watch::Sender<Fate>| sender.subscribe().same_channel(fate);
-        let mut request = None;
-        if self.cut.as_ref().is_some_and(|cut| is_it(&cut.fate)) {
-            if let Some(cut) = self.cut.take() {
+        let event = if self.cut.as_ref().is_some_and(|cut| is_it(&cut.fate)) {
+            self.cut.take().and_then(|cut| {
                 let error = Error::new(ErrorKind::Cancelled, "the caller gave it up");
                 cut.fate.send_replace(Some(Err(self.about(error))));
-                request = cut.request;
                 effects.push(Effect::Release(Box::new(cut.cut)));
-            }
+                let request = cut.request?;
+                Some(coordinator::Event::Cancel { request })
+            })
         } else {
-            request = self
-                .under_way
-                .values()
-                .find(|under_way| under_way.fate.as_ref().is_some_and(is_it))
-                .and_then(|under_way| under_way.request);
-        }
-        if let Some(request) = request {
-            let event = coordinator::Event::Cancel { request };
+            // By its id: the interval may have asked for it.
+            let mut under_way = self.under_way.iter();
+            under_way
+                .find(|(_, under_way)| under_way.fate.as_ref().is_some_and(is_it))
+                .map(|(&checkpoint, _)| coordinator::Event::CancelCheckpoint { checkpoint })
+        };
+        if let Some(event) = event {
             self.run(now, Input::Coordinator(event), effects);
         }
     }

@@ -271,6 +271,9 @@ impl Core {
             key_groups: 1,
             families: Vec::new(),
         };
+        // What completed after it is not part of this line, and will not be given again if the
+        // source takes it for done.
+        self.tell_restorable(taken.as_ref().map(|taken| taken.checkpoint));
         self.backend = Some(backend);
         self.directory = Some(directory);
         self.attachment = Attachment::Deploying(request, taken);

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind, Phase};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::coordinator::{self, RefusalReason};
 use crate::protocol::id::{AttemptId, CheckpointId, FileName, RequestId, SubtaskId};
+use crate::protocol::manifest::Manifest;
 use crate::protocol::subtask::{self, Subtask, SubtaskConfig};
 use crate::runtime::progress::{CheckpointReport, ParticipantEvent};
 use crate::runtime::{end, load};
@@ -119,6 +120,11 @@ impl Core {
                 tracing::warn!(%error, "the store can't be read now; it is tried again");
                 effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
             }
+            Notice::CommitFailed { failure } => {
+                let error = self.about(Error::from(failure));
+                tracing::warn!(%error, "a commit failed; it is tried again");
+                effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
+            }
             Notice::Deposed { by, unknown } => {
                 for checkpoint in unknown {
                     let error = self.about(end::in_doubt(by));
@@ -133,8 +139,14 @@ impl Core {
 
     pub(super) fn remember_restorable(&mut self) {
         let manifest = self.coordinator.view().manifest;
-        let restorable = manifest.and_then(|manifest| {
-            let checkpoint = manifest.restore_point()?;
+        let checkpoint = manifest.and_then(Manifest::restore_point);
+        self.tell_restorable(checkpoint);
+    }
+
+    /// Tells that a source need not give again what lies before this checkpoint.
+    pub(super) fn tell_restorable(&mut self, checkpoint: Option<CheckpointId>) {
+        let manifest = self.coordinator.view().manifest;
+        let restorable = manifest.zip(checkpoint).and_then(|(manifest, checkpoint)| {
             let user_bytes = manifest.checkpoint(checkpoint)?.subtasks.get(&SUBTASK)?;
             Some(Restorable {
                 checkpoint,
@@ -285,6 +297,15 @@ impl Core {
                 failure,
             };
             self.inbox.push_back(Input::Subtask(event));
+        }
+        // The subtask may have declined without ever asking for the cut, which waits for this one.
+        let is_its =
+            |cut: &HeldCut| under_way.request.is_some() && cut.request == under_way.request;
+        if self.cut.as_ref().is_some_and(is_its)
+            && let Some(cut) = self.cut.take()
+        {
+            cut.fate.send_replace(Some(Err(error.clone())));
+            effects.push(Effect::Release(Box::new(cut.cut)));
         }
         tracing::info!(%error, "aborted");
         if let Some(fate) = under_way.fate {

@@ -12,13 +12,12 @@
 //! makes that the default.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use rocksdb::checkpoint::Checkpoint;
 use rocksdb::{
-    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, FlushOptions, LiveFile, MultiThreaded,
-    OptimisticTransactionDB, SingleThreaded, ThreadMode, TransactionDB,
+    DB, DBWithThreadMode, DEFAULT_COLUMN_FAMILY_NAME, MultiThreaded, OptimisticTransactionDB,
+    SingleThreaded, ThreadMode, TransactionDB,
 };
 
 use super::rocksdb_failed;
@@ -34,7 +33,7 @@ impl Database for OptimisticTransactionDB<MultiThreaded> {}
 impl<T: ThreadMode + Send + Sync + 'static> Database for TransactionDB<T> {}
 
 pub(super) mod sealed {
-    use super::{BTreeSet, DB, Failure, Path};
+    use super::{DB, Failure, Path};
 
     /// What snapshots need of a database.
     pub trait Sealed {
@@ -54,10 +53,8 @@ pub(super) mod sealed {
         fn sequence(&self) -> u64;
         /// Whether something of a family is in memory only. `None` if it has no such family.
         fn is_unflushed(&self, family: &str) -> Result<Option<bool>, Failure>;
-        /// Flushes a family, if there is one of this name.
-        fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure>;
-        /// The names of the tables that are part of the database at this moment.
-        fn live_tables(&self) -> Result<BTreeSet<String>, Failure>;
+        /// Flushes a family, if there is one of this name, and waits for it.
+        fn flush_family(&self, family: &str) -> Result<(), Failure>;
         /// RocksDB's own checkpoint: flushes, then links or copies every file.
         fn create_checkpoint(&self, into: &Path) -> Result<(), Failure>;
     }
@@ -135,23 +132,13 @@ macro_rules! common {
                 Ok(Some(false))
             }
 
-            fn flush_family(&self, family: &str, wait: bool) -> Result<(), Failure> {
-                let mut options = FlushOptions::new();
-                options.set_wait(wait);
+            fn flush_family(&self, family: &str) -> Result<(), Failure> {
                 let flushed = match self.cf_handle(family) {
-                    Some(handle) => self.flush_cf_opt(&handle, &options),
-                    None if family == DEFAULT_COLUMN_FAMILY_NAME => self.flush_opt(&options),
+                    Some(handle) => self.flush_cf(&handle),
+                    None if family == DEFAULT_COLUMN_FAMILY_NAME => self.flush(),
                     None => Ok(()),
                 };
                 flushed.map_err(|error| rocksdb_failed(error.into(), "flushing a family"))
-            }
-
-            fn live_tables(&self) -> Result<BTreeSet<String>, Failure> {
-                let listed = self
-                    .live_files()
-                    .map_err(|error| rocksdb_failed(error.into(), "listing the live tables"))?;
-                let name = |table: LiveFile| table.name.trim_start_matches('/').to_owned();
-                Ok(listed.into_iter().map(name).collect())
             }
 
             fn create_checkpoint(&self, into: &Path) -> Result<(), Failure> {
@@ -222,11 +209,7 @@ impl<T: ThreadMode + Send + Sync + 'static> sealed::Sealed for TransactionDB<T> 
         refused()
     }
 
-    fn flush_family(&self, _family: &str, _wait: bool) -> Result<(), Failure> {
-        refused()
-    }
-
-    fn live_tables(&self) -> Result<BTreeSet<String>, Failure> {
+    fn flush_family(&self, _family: &str) -> Result<(), Failure> {
         refused()
     }
 

@@ -65,20 +65,20 @@ impl LiveFileKind {
     }
 }
 
-/// Flushes all families as one, waiting for it or not. Neither waits for compactions first: writes
-/// may be slowed down a little earlier than without it, but a cut does not hold its writers for a
-/// compaction.
+/// Flushes all families as one and waits for it, but not for compactions first: writes may be slowed
+/// down a little earlier than with that, but a cut does not hold its writers for a compaction, and
+/// none is put off by one.
 ///
-/// **With `wait` it may still return too early.** Where several families are flushed as one,
-/// RocksDB 11.8.1 waits for each until another's memtables are flushed: `AtomicFlushMemTables`
-/// passes the families in the order of a list and the numbers to wait for in that of an unordered
-/// map. The caller has to look whether anything is left.
-pub(super) fn flush_all(db: &DB, wait: bool) -> Result<(), String> {
+/// **It may still return too early.** Where several families are flushed as one, RocksDB 11.8.1
+/// waits for each until another's memtables are flushed: `AtomicFlushMemTables` passes the families
+/// in the order of a list and the numbers to wait for in that of an unordered map. The caller has to
+/// look whether anything is left.
+pub(super) fn flush_all(db: &DB) -> Result<(), String> {
     let options = FlushOptions::new();
     let mut error = ErrorMessage::new();
     // SAFETY: `options` lives until after the calls, which only set fields of it.
     unsafe {
-        ffi::rocksdb_flushoptions_set_wait(options.0.as_ptr(), u8::from(wait));
+        ffi::rocksdb_flushoptions_set_wait(options.0.as_ptr(), 1);
         ffi::rocksdb_flushoptions_set_allow_write_stall(options.0.as_ptr(), 1);
         ffi::rocksdb_flushoptions_set_force_atomic_flush(options.0.as_ptr(), 1);
     }

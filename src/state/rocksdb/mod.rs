@@ -1,7 +1,7 @@
 //! State in a RocksDB that the user opened, with the user's options and column families.
 //!
 //! ```text
-//! prepare     rocksdb_flush_cfs, all families, not waited for
+//! prepare     rocksdb_flush_cfs, all families
 //! snapshot    hold deletions · flush all families as one · list the live files        writers held
 //! secure      link the wanted files · read MANIFEST and OPTIONS into the pack · let deletions go on
 //! ```
@@ -40,7 +40,6 @@ mod database;
 mod live_files;
 mod options;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
@@ -158,25 +157,34 @@ impl RocksDb {
     }
 
     /// Flushes whatever a flush of all families left behind; [`live_files::flush_all`] says why it
-    /// may. Of a single family a flush is exact. Tells whether there was anything.
-    fn flush_the_rest(&self, families: &[String]) -> Result<bool, Failure> {
+    /// may. Of a single family a flush is exact. Tells whether there was anything. A family without
+    /// a handle has been dropped since the names were listed, unless a new list still has it.
+    fn flush_the_rest(&self, families: &mut Vec<String>) -> Result<bool, Failure> {
         let mut left = false;
-        for family in families {
+        let mut without_handle = Vec::new();
+        for family in families.iter() {
             match self.database.is_unflushed(family)? {
                 Some(false) => {}
                 Some(true) => {
                     left = true;
-                    self.database.flush_family(family, true)?;
+                    self.database.flush_family(family)?;
                 }
                 // RocksDB's own statistics, for which nobody has a handle.
                 None if family.starts_with("___rocksdb") => {}
-                None => {
-                    let cause = format!("the database has a family {family:?} without a handle");
-                    return Err(Failure::new(FailureKind::Unsupported, cause));
-                }
+                None => without_handle.push(family.clone()),
             }
         }
-        Ok(left)
+        if without_handle.is_empty() {
+            return Ok(left);
+        }
+        *families = self.list_families()?;
+        match without_handle.iter().find(|name| families.contains(name)) {
+            None => Ok(true),
+            Some(family) => {
+                let cause = format!("the database has a family {family:?} without a handle");
+                Err(Failure::new(FailureKind::Unsupported, cause))
+            }
+        }
     }
 
     /// The live files at a moment when nothing is in memory only. The order matters: what is
@@ -184,7 +192,7 @@ impl RocksDb {
     fn list_when_flushed(&self, db: &DB, sequence: u64) -> Result<Vec<LiveFile>, Failure> {
         let mut families = self.families.lock();
         loop {
-            while self.flush_the_rest(&families.names)? {
+            while self.flush_the_rest(&mut families.names)? {
                 self.one_instant(sequence)?;
             }
             let listed = list(db)?;
@@ -211,7 +219,7 @@ impl RocksDb {
     fn cut_by_list(&self, db: &DB, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
         let held = DeletionsHeld::new(Arc::clone(&self.database))?;
         let sequence = self.database.sequence();
-        live_files::flush_all(db, true).map_err(|error| rocksdb_failed(error, "flushing"))?;
+        live_files::flush_all(db).map_err(|error| rocksdb_failed(error, "flushing"))?;
         let listed = self.list_when_flushed(db, sequence)?;
         self.one_instant(sequence)?;
         let Sorted { state, packed } = Sorted::new(listed, self.database.path())?;
@@ -238,17 +246,15 @@ impl RocksDb {
     fn cut_by_checkpoint(&self, directory: Arc<AttemptDirectory>) -> Result<Cut, Failure> {
         let sequence = self.database.sequence();
         // Its own flush may leave something behind where the database flushes families as one.
-        let families = self.list_families()?;
-        while self.flush_the_rest(&families)? {
+        let mut families = self.list_families()?;
+        while self.flush_the_rest(&mut families)? {
             self.one_instant(sequence)?;
         }
         let links = Links(directory.unused_path("checkpoint"));
+        // It refuses tables in other directories by itself.
         self.database.create_checkpoint(&links.0)?;
         self.one_instant(sequence)?;
         let listed = links.list()?;
-        elsewhere(self.database.path(), &listed, || {
-            self.database.live_tables()
-        })?;
         let Sorted { state, packed } = Sorted::new(listed, &links.0)?;
         let mut copied = Copied::default();
         if !on_one_device(&links.0, self.database.path()) {
@@ -314,18 +320,20 @@ impl StateBackend for RocksDb {
         Some(self.database.path())
     }
 
+    /// Waits for the flush: the cut, which holds writers, would wait for one under way in its place.
     fn prepare(&self) {
-        let started = match self.database.as_default() {
-            Some(db) => live_files::flush_all(db, false)
-                .map_err(|error| rocksdb_failed(error, "starting a flush")),
+        let flushed = match self.database.as_default() {
+            Some(db) => {
+                live_files::flush_all(db).map_err(|error| rocksdb_failed(error, "flushing"))
+            }
             None => self.list_families().and_then(|families| {
                 families
                     .iter()
-                    .try_for_each(|family| self.database.flush_family(family, false))
+                    .try_for_each(|family| self.database.flush_family(family))
             }),
         };
-        if let Err(failure) = started {
-            // Writes are stopped for the moment, say. The cut will flush, or tell.
+        if let Err(failure) = flushed {
+            // The disk is full for the moment, say. The cut will flush, or tell.
             tracing::debug!(%failure, "no flush ahead of the cut");
         }
     }
@@ -413,29 +421,6 @@ impl Drop for Links {
         {
             tracing::warn!(path = %self.0.display(), %error, "can't remove the links of a snapshot");
         }
-    }
-}
-
-/// Refuses a checkpoint of tables that lie outside of the database's own directory. A table that is
-/// not in it and is live *after* that was seen lies elsewhere; one that is not live any more was
-/// there until a compaction ended.
-fn elsewhere(
-    home: &Path,
-    listed: &[LiveFile],
-    live: impl FnOnce() -> Result<BTreeSet<String>, Failure>,
-) -> Result<(), Failure> {
-    let tables = listed
-        .iter()
-        .filter(|file| file.kind == LiveFileKind::State);
-    let names = tables.map(|file| String::from_utf8_lossy(&file.name));
-    let missing: Vec<_> = names.filter(|name| !home.join(&**name).exists()).collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let live = live()?;
-    match missing.iter().find(|name| live.contains(&***name)) {
-        Some(name) => Err(in_other_directories(name, home, "another directory")),
-        None => Ok(()),
     }
 }
 
@@ -560,36 +545,4 @@ fn rocksdb_failed(message: String, doing: &str) -> Failure {
         kind.unwrap_or(FailureKind::Other),
         format!("rocksdb: {doing}: {message}"),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
-    use super::*;
-
-    #[test]
-    fn a_table_that_was_compacted_away_meanwhile_does_not_lie_elsewhere() {
-        let home = tempfile::tempdir().unwrap();
-        fs::write(home.path().join("000001.sst"), "here").unwrap();
-        let table = |name: &str| LiveFile {
-            name: name.into(),
-            directory: Vec::new(),
-            kind: LiveFileKind::State,
-            size_bytes: 4,
-            may_grow: false,
-            replacement: None,
-        };
-        let listed = ["000001.sst", "000002.sst"].map(table);
-        let live = |names: &[&str]| {
-            let names = names.iter().map(|name| (*name).to_owned());
-            Ok(names.collect())
-        };
-        elsewhere(home.path(), &listed[..1], || panic!("nothing is missing")).unwrap();
-        elsewhere(home.path(), &listed, || live(&["000001.sst", "000003.sst"])).unwrap();
-        let failure =
-            elsewhere(home.path(), &listed, || live(&["000001.sst", "000002.sst"])).unwrap_err();
-        assert_eq!(failure.kind, FailureKind::Unsupported);
-        assert!(failure.cause.contains("000002.sst"), "{failure}");
-    }
 }

@@ -331,28 +331,6 @@ fn what_a_sweep_finds_while_a_commit_condemns_is_condemned_next() {
 }
 
 #[test]
-fn a_delete_confirmed_during_a_commit_is_forgotten_without_another_reason() {
-    let mut world = World::running(config(), 1);
-    world.store.undeletable.insert("shared/1/1".into());
-    world.complete(&[1], &[]);
-    for number in 2..5 {
-        world.complete(&[number], &[number - 1]);
-    }
-    let checkpoint = world.trigger();
-    world.store.swaps = Some(Swaps::Hold);
-    let _ = world.acknowledge(checkpoint, &[], &[]);
-    world.store.undeletable.clear();
-    // It is deleted, and its forgetting is due, while the commit is under way.
-    world.pass(Duration::from_secs(60));
-    world.store.swaps = None;
-    world.drain();
-    assert!(world.told(&Notice::Completed { checkpoint }));
-    world.pass(Duration::from_secs(5));
-    assert!(world.manifest().tombstones().is_empty());
-    assert!(world.coordinator.view().cleaner_idle);
-}
-
-#[test]
 fn a_claim_that_was_overtaken_deletes_its_record() {
     let mut world = World::running(config(), 1);
     world.complete(&[1], &[]);
@@ -367,7 +345,8 @@ fn a_claim_that_was_overtaken_deletes_its_record() {
     assert_eq!(first.coordinator.view().phase, Phase::Leading);
     late.store = core::mem::take(&mut first.store);
     late.drain();
-    late.pass(Duration::from_secs(60));
+    // Less than the sweep, which would find it, waits before it begins.
+    late.pass(Duration::from_millis(500));
     assert_eq!(late.coordinator.view().phase, Phase::Leading);
     let named = late.coordinator.view().current.unwrap().named();
     let named: BTreeSet<_> = named.iter().map(ToString::to_string).collect();
@@ -433,6 +412,91 @@ fn what_is_deleted_while_others_are_being_forgotten_is_forgotten_too() {
     world.pass(Duration::from_secs(5));
     assert!(world.manifest().tombstones().is_empty());
     assert!(world.coordinator.view().cleaner_idle);
+}
+
+#[test]
+fn a_record_that_can_not_be_stored_is_told_and_counted() {
+    let mut world = World::running(config(), 1);
+    let checkpoint = world.trigger();
+    world.store.puts_hang = true;
+    let _ = world.acknowledge(checkpoint, &[1], &[]);
+    world.pass(Duration::from_secs(700));
+    let told = |notice: &&Notice| matches!(notice, Notice::InDoubt { checkpoints, .. } if *checkpoints == [checkpoint]);
+    assert_eq!(world.notices.iter().filter(told).count(), 1);
+    let counted = |notice: &Notice| matches!(notice, Notice::TooManyFailures { .. });
+    assert!(world.notices.iter().any(counted));
+    world.store.puts_hang = false;
+    world.pass(Duration::from_secs(30));
+    assert!(world.told(&Notice::Completed { checkpoint }));
+}
+
+#[test]
+fn a_deployment_that_can_not_be_committed_is_told() {
+    let mut world = World::new(config());
+    world.store.swaps = Some(Swaps::Fail(FailureKind::Denied));
+    let request = world.request();
+    let _ = world.event(Event::Deploy {
+        request,
+        operators: vec![operator(1)],
+        subtasks: vec![SUBTASK],
+        from: RestoreFrom::Newest,
+    });
+    let failed = |notice: &Notice| matches!(notice, Notice::CommitFailed { .. });
+    assert!(world.notices.iter().any(failed));
+    let _ = world.event(Event::Close);
+    world.pass(Duration::from_secs(30));
+    assert!(world.told(&Notice::Closed), "{:?}", world.notices);
+}
+
+/// A leader slept while a guest's record, which it has to read, was committed, and then made
+/// obsolete by another leader's snapshots.
+#[test]
+fn a_leader_that_misses_a_guests_record_learns_that_it_is_deposed() {
+    let mut small = config();
+    small.limits.tail_records_max = 4;
+    let mut old = World::running(small.clone(), 1);
+    let first = old.complete(&[1], &[]);
+    let checkpoint = old.trigger();
+    old.store.swaps = Some(Swaps::Hold);
+    let _ = old.acknowledge(checkpoint, &[2], &[]);
+    old.store.swaps = None;
+    let owner = PinOwner("backup".into());
+    let wish = PinWish {
+        checkpoint: Some(first),
+        owner,
+        begins: true,
+    };
+    let mut guest = Guest::new(
+        wish,
+        Expected::default(),
+        Limits::default(),
+        Nonce(99 << 32),
+    );
+    while let Some(call) = guest.poll_action() {
+        let token = call.token();
+        let answer = old.store.answer(call).expect("the store answers");
+        let _ = guest.handle_answer(Timestamp(0), &token, answer);
+    }
+    let unreadable = old.store.objects.keys().max_by_key(|name| {
+        ObjectName::parse(name).map(|name| match name {
+            ObjectName::Manifest(name) => name.version,
+            ObjectName::Current | ObjectName::Shared(_) => Version(0),
+        })
+    });
+    let unreadable = unreadable.unwrap().clone();
+    let record = old.store.objects.remove(&unreadable).unwrap();
+    // It is refused, and asks for the guest's record, which it can't have.
+    old.drain();
+    old.store.objects.insert(unreadable, record);
+    let mut new = World::beside(core::mem::take(&mut old.store), small, 2);
+    new.deploy(1, RestoreFrom::Newest);
+    for number in 1..40 {
+        new.complete(&[number], &[]);
+    }
+    old.store = core::mem::take(&mut new.store);
+    old.pass(Duration::from_secs(60));
+    let deposed = |notice: &Notice| matches!(notice, Notice::Deposed { .. });
+    assert!(old.notices.iter().any(deposed), "{:?}", old.notices);
 }
 
 #[test]

@@ -367,6 +367,110 @@ fn requests_that_can_not_start_now_are_refused_or_wait() {
 }
 
 #[test]
+fn another_parallelism_is_refused() {
+    let mut world = World::running(config(), 2);
+    let request = world.request();
+    let _ = world.event(Event::Deploy {
+        request,
+        operators: vec![operator(1)],
+        subtasks: vec![SUBTASK],
+        from: RestoreFrom::Newest,
+    });
+    let refused = |notice: &Notice| {
+        matches!(notice, Notice::Refused { request: r, reason: RefusalReason::Invalid(_) }
+            if *r == request)
+    };
+    assert!(world.notices.iter().any(refused));
+    assert_eq!(world.complete_all(), CheckpointId(1));
+}
+
+#[test]
+fn nothing_is_triggered_while_an_attempts_end_is_being_committed() {
+    let mut world = World::running(config(), 1);
+    let attempt = world.manifest().attempts()[&SUBTASK];
+    world.store.swaps = Some(Swaps::Hold);
+    let _ = world.event(Event::AttemptEnded {
+        attempt,
+        failure: None,
+    });
+    // News of before its end come late.
+    let _ = world.event(Event::Running { attempt });
+    let request = world.request();
+    let _ = world.event(Event::Trigger {
+        request,
+        kind: TriggerKind::Manual,
+        now_or_never: true,
+    });
+    let reason = RefusalReason::NotAllRunning;
+    assert!(world.told(&Notice::Refused { request, reason }));
+}
+
+/// What is told against a newer one is contradicted by it; an older one that waited for both is
+/// over then.
+#[test]
+fn a_contradiction_found_at_a_completion_brings_nothing_older_back() {
+    let mut world = World::running(config(), 1);
+    world.complete(&[1], &[]);
+    let (second, third, fourth) = (world.trigger(), world.trigger(), world.trigger());
+    world.store.swaps = Some(Swaps::Hold);
+    let _ = world.acknowledge(third, &[3], &[1]);
+    let _ = world.acknowledge(fourth, &[3, 4], &[]);
+    let _ = world.acknowledge(second, &[2], &[]);
+    world.store.swaps = None;
+    world.drain();
+    world.pass(Duration::from_secs(5));
+    assert!(world.told(&Notice::Completed { checkpoint: third }));
+    let reason = AbortReason::Subsumed;
+    assert!(world.told(&Notice::Aborted {
+        checkpoint: second,
+        reason
+    }));
+    assert_eq!(world.retained(), [1, 3]);
+}
+
+#[test]
+fn the_pause_grows_although_every_failure_is_told() {
+    let config = CoordinatorConfig {
+        min_pause: Duration::from_secs(1),
+        min_pause_max: Duration::from_secs(60),
+        timeout: Duration::from_secs(1),
+        ..config()
+    };
+    let mut world = World::running(config, 1);
+    for _ in 0..3 {
+        world.trigger();
+        world.pass(Duration::from_secs(1));
+    }
+    let timers: alloc::vec::Vec<_> = world.coordinator.view().timers.iter().collect();
+    let pause = timers.iter().find(|(timer, _)| *timer == Timer::Pause);
+    assert_eq!(
+        pause.map(|(_, at)| at.since(world.now)),
+        Some(Duration::from_secs(8))
+    );
+}
+
+#[test]
+fn whoever_asked_for_it_a_pending_checkpoint_can_be_cancelled() {
+    let config = CoordinatorConfig {
+        interval: Some(Duration::from_secs(10)),
+        ..config()
+    };
+    let mut world = World::running(config, 1);
+    world.pass(Duration::from_secs(10));
+    let checkpoint = CheckpointId(1);
+    let request = None;
+    assert!(world.told(&Notice::Triggered {
+        request,
+        checkpoint
+    }));
+    let _ = world.event(Event::CancelCheckpoint { checkpoint });
+    let reason = AbortReason::Cancelled;
+    assert!(world.told(&Notice::Aborted { checkpoint, reason }));
+    let again = world.event(Event::CancelCheckpoint { checkpoint });
+    assert_eq!(again, Outcome::Ignored(Ignored::UnknownCheckpoint));
+}
+
+#[test]
 fn closing_waits_for_nothing_and_leaves_nothing_named() {
     let mut world = World::running(config(), 1);
     world.complete(&[1], &[]);
