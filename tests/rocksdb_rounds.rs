@@ -564,7 +564,7 @@ impl Session<'_> {
 }
 
 async fn session(seed: u64, wal: bool, num_retained: usize, counts: &mut Counts) {
-    let place = tempfile::tempdir().unwrap();
+    let (place, scratch) = (tempfile::tempdir().unwrap(), common::scratch());
     let root = place.path().join("checkpoints");
     let mut config = service::config();
     config.checkpoints.num_retained = num_retained;
@@ -585,7 +585,7 @@ async fn session(seed: u64, wal: bool, num_retained: usize, counts: &mut Counts)
         held,
         repository,
         directory: place.path().join("state"),
-        scratch: place.path().to_owned(),
+        scratch: scratch.path().to_owned(),
         life: None,
         lives: 0,
         retained: BTreeMap::new(),

@@ -155,6 +155,11 @@ pub(super) struct Wanted {
     pub(super) files: Vec<FileDescription>,
 }
 
+/// How long a directory that is in use is waited for: a holder of this process that was dropped
+/// lets go of its state, and closes it, beside everything else.
+const LETTING_GO: Duration = Duration::from_secs(1);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+
 /// Takes a directory for a restore of this root's state. What is known to be another root's is
 /// refused: somebody mixed up two directories, or two repositories.
 pub(super) async fn take(
@@ -162,7 +167,16 @@ pub(super) async fn take(
     root: RootId,
     options: &RestoreOptions,
 ) -> Result<Arc<StateDirectory>> {
-    let taken = blocking(move || Ok(StateDirectory::take(&path))).await?;
+    let end = tokio::time::Instant::now() + LETTING_GO;
+    let taken = loop {
+        let path = path.clone();
+        let taken = blocking(move || Ok(StateDirectory::take(&path))).await?;
+        let is_in_use = matches!(taken, Err(DirectoryError::InUse { .. }));
+        if !is_in_use || tokio::time::Instant::now() >= end {
+            break taken;
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    };
     let directory = taken.map(Arc::new).map_err(|error| {
         let kind = match &error {
             DirectoryError::Foreign { .. } | DirectoryError::NotADirectory { .. } => {

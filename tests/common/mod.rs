@@ -18,6 +18,12 @@ use std::time::{Duration, Instant};
 /// Far more than anything here takes: what is not there by then does not come.
 pub const DEADLINE: Duration = Duration::from_secs(300);
 
+/// A directory for what need not outlive a crash: in memory where there is such a place, so that
+/// nothing waits for a disk.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
+
 pub async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, work)
         .await

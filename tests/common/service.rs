@@ -147,7 +147,7 @@ impl Service {
 
 /// Restores a retained checkpoint as a guest and reads all of it.
 pub async fn content_of(repository: &Repository, checkpoint: CheckpointId) -> Content {
-    let base = tempfile::tempdir().unwrap();
+    let base = super::scratch();
     let directory = base.path().join("restored");
     let inspection = in_time(repository.inspect(NAME)).await.unwrap();
     in_time(inspection.restore(checkpoint, &directory, &RestoreOptions::new()))

@@ -8,7 +8,7 @@ use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 const DEEDS: &str = "STILLPOINT_TEST_DEEDS";
 const PLACE: &str = "STILLPOINT_TEST_PLACE";
@@ -28,6 +28,7 @@ async fn child() {
         "b26" => super::dead::work_for_ever(&place).await,
         "b48" => super::local::read_only_directory(&place).await,
         "b79" => super::disks::families_apart(&place).await,
+        "b87" => super::families::open_for_ever(&place),
         "b89" => super::store::traced(&place).await,
         "b91" => super::dead::work_for_ever(&place).await,
         "b93" => super::disks::other_file_system(&place).await,
@@ -39,12 +40,24 @@ async fn child() {
 }
 
 /// This binary in the role of the child, to be killed.
-pub fn doing(deeds: &str, place: &Path) -> Command {
+fn doing(deeds: &str, place: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(arguments());
     told(&mut command, deeds, place);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command
+}
+
+/// A process of whose life only this much is awaited: `started`, or `completed`.
+pub fn begin(deeds: &str, place: &Path, until: &str) -> Child {
+    let until = place.join(until);
+    fs::remove_file(&until).ok();
+    let mut child = doing(deeds, place).spawn().unwrap();
+    crate::common::wait_for("the child", || {
+        assert_eq!(child.try_wait().unwrap(), None, "the child ended by itself");
+        until.exists()
+    });
+    child
 }
 
 fn arguments() -> [&'static str; 4] {

@@ -14,9 +14,9 @@ use stillpoint::{Error, ErrorKind, FileSystem, Repository, RestoreOptions, Verif
 use crate::child;
 use crate::common::database;
 use crate::common::held::{Held, Hold};
+use crate::common::in_time;
 use crate::common::random::{self, Random};
 use crate::common::service::{self, Service};
-use crate::common::{in_time, wait_for};
 
 /// What a worker keeps writing, about: its state never grows beyond it.
 const STATE_BYTES: u64 = 4 << 20;
@@ -47,18 +47,6 @@ pub async fn work_for_ever(place: &Path) {
         in_time(checkpoint.completed()).await.unwrap();
         fs::write(place.join("completed"), "").unwrap();
     }
-}
-
-/// A process of whose life only this much is awaited: `started`, or `completed`.
-fn begin(deeds: &str, place: &Path, until: &str) -> Child {
-    let until = place.join(until);
-    fs::remove_file(&until).ok();
-    let mut child = child::doing(deeds, place).spawn().unwrap();
-    wait_for("the child", || {
-        assert_eq!(child.try_wait().unwrap(), None, "the child ended by itself");
-        until.exists()
-    });
-    child
 }
 
 /// At a moment that nothing depends on.
@@ -103,7 +91,7 @@ async fn b26_what_the_dead_leave_is_removed_and_nothing_of_the_living() {
 
     let mut most = 0;
     for _ in 0..20 {
-        let child = begin("b26", place.path(), "started");
+        let child = child::begin("b26", place.path(), "started");
         kill(child, &mut random, 400);
         let own = ["state", "links"].map(|name| disk_bytes(&place.path().join(name)));
         most = most.max(own[0] + own[1]);
@@ -154,7 +142,7 @@ async fn b91_a_killed_writer_leaves_no_half_object() {
         } else {
             "started"
         };
-        let child = begin("b91", place.path(), until);
+        let child = child::begin("b91", place.path(), until);
         kill(child, &mut random, 250);
         let repository = service::repository(FileSystem::at(&root), service::config()).await;
         let inspection = in_time(repository.inspect(service::NAME)).await.unwrap();
@@ -199,7 +187,7 @@ fn b99_nothing_trips_over_what_killed_snapshots_leave() {
     let mut random = Random::new(random::seed(99));
     let mut left = 0;
     for _ in 0..100 {
-        let child = begin("b99", place.path(), "started");
+        let child = child::begin("b99", place.path(), "started");
         kill(child, &mut random, 30);
         left += service::links_below(&place.path().join("state")).len();
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stillpoint::rocksdb::DB;
 use stillpoint::{ErrorKind, FileSystem, RestoreOptions, RocksDb};
 
+use crate::child;
 use crate::common::database;
 use crate::common::in_time;
 use crate::common::service::{self, Service};
@@ -117,4 +118,60 @@ async fn b87_a_database_belongs_to_one_participant() {
     let report = service.checkpoint("on").await;
     let found = service::content_of(&repository, report.checkpoint).await;
     database::assert_same(&found, &service.content(), "the first participant");
+
+    // Nor is a database restored over while somebody has it open, whose participant is gone.
+    let Service {
+        participant,
+        db,
+        directory,
+        ..
+    } = service;
+    drop(participant);
+    let claim = service::claim(&repository).await;
+    let before = database::files_below(&directory);
+    let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    let tables = |files: BTreeSet<String>| -> BTreeSet<String> {
+        files
+            .into_iter()
+            .filter(|name| name.ends_with(".sst"))
+            .collect()
+    };
+    assert_eq!(tables(database::files_below(&directory)), tables(before));
+    db.put("late", "but allowed").unwrap();
+    db.flush().unwrap();
+    assert!(
+        DB::open_cf_descriptors(&database::options(), &directory, database::families()).is_err(),
+        "its own lock was not lost"
+    );
+    drop((db, claim));
+    let service = Service::start(&repository, &directory).await;
+    database::assert_same(&service.content(), &found, "once it was closed");
+    in_time(service.participant.close()).await.unwrap();
+    drop(service);
+
+    // The same with another process, which is alive and then is not.
+    let state = place.path().join("state");
+    let mut child = child::begin("b87", place.path(), "started");
+    let claim = service::claim(&repository).await;
+    let error = in_time(claim.restore_into(&state)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    drop(claim);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let service = Service::start(&repository, &state).await;
+    database::assert_same(
+        &service.content(),
+        &found,
+        "once the other process was gone",
+    );
+}
+
+/// Opens the database, and keeps it open.
+pub fn open_for_ever(place: &Path) {
+    let _db = database::open(&place.join("state"));
+    std::fs::write(place.join("started"), "").unwrap();
+    loop {
+        std::thread::park();
+    }
 }
