@@ -395,7 +395,8 @@ impl Inspection {
     }
 
     /// Makes a local directory equal to a retained checkpoint. Afterwards the directory is not
-    /// locked; what is opened in it is on its own.
+    /// locked; what is opened in it is on its own. As long as a RocksDB is open in it, another restore
+    /// is refused.
     ///
     /// # Errors
     /// As [`Claim::restore_into`](super::Claim::restore_into), and [`ErrorKind::Subsumed`] if the

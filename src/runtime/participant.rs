@@ -114,7 +114,8 @@ impl Claim {
     ///
     /// The directory must be absent, empty, or one that this library filled before and that nobody
     /// uses; it belongs to the library from then on, all of it, and is locked for as long as what
-    /// this returns, and the participant made of it, live. Files that are known to be right are
+    /// this returns, and the participant made of it, live, and in use for as long as a RocksDB is
+    /// open in it (where the system lists its locks: Linux). Files that are known to be right are
     /// kept. After an error the same call may be made again: what was fetched is not fetched again.
     ///
     /// # Errors
