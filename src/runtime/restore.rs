@@ -30,7 +30,7 @@ use crate::protocol::file::FileDescription;
 use crate::protocol::id::{CheckpointId, LocalName, RootId};
 use crate::protocol::restore::{FileMark, PresentFile, RestorePlan};
 use crate::state::pack::Pack;
-use crate::state::{DirectoryError, StateDirectory};
+use crate::state::{DirectoryError, StateDirectory, is_own};
 use crate::storage::{Body, Digester, Key, Progress};
 
 /// What a restore takes, and how far it trusts what is there.
@@ -260,6 +260,11 @@ async fn fill_now(
         distrust(directory, &mut present, giving_up).await;
     }
     check(giving_up)?;
+    // What the manifest says comes from outside: it may not reach for this library's own files.
+    if let Some(file) = wanted.files.iter().find(|file| is_own(&file.local)) {
+        let cause = format!("{} is a name of this library's own", file.local);
+        return Err(Error::new(ErrorKind::Corrupt, cause).with_file(file.name));
+    }
     let plan = RestorePlan::new(wanted.checkpoint, SUBTASK, &wanted.files, &present)
         .map_err(|damage| Error::new(ErrorKind::Corrupt, damage.to_string()).with_source(damage))?;
     let report = RestoreReport {

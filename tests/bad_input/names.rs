@@ -114,6 +114,7 @@ async fn a_pack_that_climbs_out_is_refused() {
         b"../../evil",
         b"/tmp/evil",
         b"a/../../evil",
+        b".stillpoint/LOCK",
         b".",
         b"..",
         b"",
