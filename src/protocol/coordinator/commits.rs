@@ -91,25 +91,11 @@ impl Commits {
 
     /// Whether the commit under way condemns a file.
     pub(super) fn condemns(&self, file: FileName) -> bool {
-        let changes = self
+        let mut changes = self
             .commit
             .iter()
             .flat_map(|commit| &commit.record().changes);
-        changes
-            .filter_map(|change| match change {
-                Change::Condemn { files } => Some(files),
-                Change::Claim { .. }
-                | Change::Reserve { .. }
-                | Change::Describe { .. }
-                | Change::Deploy { .. }
-                | Change::End { .. }
-                | Change::Complete(_)
-                | Change::Subsume { .. }
-                | Change::Forget { .. }
-                | Change::Pin { .. }
-                | Change::Unpin { .. } => None,
-            })
-            .any(|files| files.binary_search(&file).is_ok())
+        changes.any(|change| change.condemned().binary_search(&file).is_ok())
     }
 
     /// The checkpoint that the commit under way completes.
@@ -550,23 +536,8 @@ impl Coordinator {
         if let Err(error) = confirmed.manifest.apply(&record) {
             panic!("{name} is committed and does not apply: {error}");
         }
-        let condemned = record
-            .changes
-            .into_iter()
-            .filter_map(|change| match change {
-                Change::Condemn { files } => Some(files),
-                Change::Claim { .. }
-                | Change::Reserve { .. }
-                | Change::Describe { .. }
-                | Change::Deploy { .. }
-                | Change::End { .. }
-                | Change::Complete(_)
-                | Change::Subsume { .. }
-                | Change::Forget { .. }
-                | Change::Pin { .. }
-                | Change::Unpin { .. } => None,
-            });
-        condemned.flatten().collect()
+        let condemned = record.changes.iter().flat_map(Change::condemned);
+        condemned.copied().collect()
     }
 
     /// `CURRENT` is known to hold this; what it names no more is obsolete.

@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 use super::Coordinator;
 use super::attempts::{AttemptState, Staged};
 use super::commits::Covered;
+use super::pending::{CommittingCheckpoint, PendingCheckpoint};
 use crate::protocol::id::{CheckpointId, FileName};
 use crate::protocol::manifest::Change;
 use crate::protocol::marks::{guard, sometimes};
@@ -110,36 +111,31 @@ impl Coordinator {
 
     /// What the completion and the dropped checkpoints of this commit leave to nobody.
     fn freed_by(&self, covered: &Covered, changes: &[Change]) -> FreedFiles {
-        let completion = changes.iter().find_map(|change| match change {
-            Change::Complete(completion) => Some(completion),
-            Change::Claim { .. }
-            | Change::Reserve { .. }
-            | Change::Describe { .. }
-            | Change::Deploy { .. }
-            | Change::End { .. }
-            | Change::Subsume { .. }
-            | Change::Condemn { .. }
-            | Change::Forget { .. }
-            | Change::Pin { .. }
-            | Change::Unpin { .. } => None,
-        });
+        let completion = changes.iter().find_map(Change::completion);
         let dropping = covered.subsumed.iter().copied().collect();
         self.manifest().would_free(completion, &dropping)
+    }
+
+    /// The checkpoints that are under way and stay so once this one completes, which aborts the
+    /// older ones; with the one that is about to complete.
+    fn under_way(
+        &self,
+        completes: Option<CheckpointId>,
+    ) -> impl Iterator<Item = &PendingCheckpoint> {
+        let pending = self
+            .pending
+            .iter()
+            .filter(move |(id, _)| completes.is_none_or(|done| **id > done));
+        let committing = self.committing.values();
+        pending
+            .map(|(_, pending)| pending)
+            .chain(committing.map(CommittingCheckpoint::pending))
     }
 
     /// Released files that must not be condemned yet: an acknowledgement under way brings them
     /// back.
     fn spared(&self, completes: Option<CheckpointId>) -> BTreeSet<FileName> {
-        let pending = self
-            .pending
-            .iter()
-            .filter(|(id, _)| completes.is_none_or(|done| **id > done));
-        let under_way = pending.map(|(_, pending)| pending).chain(
-            self.committing
-                .values()
-                .map(super::CommittingCheckpoint::pending),
-        );
-        under_way
+        self.under_way(completes)
             .flat_map(|checkpoint| checkpoint.acknowledged.values())
             .flat_map(|part| part.returned.iter().copied())
             .collect()
@@ -148,15 +144,9 @@ impl Coordinator {
     /// Whether an acknowledgement of a checkpoint that stays under way names the file, or the
     /// checkpoint that is about to complete holds it.
     fn is_named(&self, file: FileName, completes: Option<CheckpointId>) -> bool {
-        let mut pending = self
-            .pending
-            .iter()
-            .filter(|(id, _)| completes.is_none_or(|done| **id > done));
-        let named = pending.any(|(_, pending)| pending.names(file))
-            || self
-                .committing
-                .values()
-                .any(|committing| committing.pending().names(file));
+        let named = self
+            .under_way(completes)
+            .any(|checkpoint| checkpoint.names(file));
         !guard!(NotNamedUnderWay, !named)
     }
 

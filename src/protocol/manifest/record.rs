@@ -88,6 +88,28 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The files that it condemns, in order; none if it is another change.
+    #[must_use]
+    pub fn condemned(&self) -> &[FileName] {
+        if let Self::Condemn { files } = self {
+            files
+        } else {
+            &[]
+        }
+    }
+
+    /// The checkpoint that it completes, if it completes one.
+    #[must_use]
+    pub fn completion(&self) -> Option<&Completion> {
+        if let Self::Complete(completion) = self {
+            Some(completion)
+        } else {
+            None
+        }
+    }
+}
+
 /// Who holds a pin, in words: shown by `ls`, and given again to end it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -98,10 +98,13 @@ mod tests {
             (Errno::STALE, FailureKind::Unavailable),
             (Errno::IO, FailureKind::Other),
         ] {
-            let failure = failure(errno, "write", Path::new("/root/shared/7/1"));
+            let failure = failure(errno, "write", Path::new("/checkpoints/shared/7/1"));
             assert_eq!(failure.kind, kind, "{errno:?}");
             let words = io::Error::from(errno).to_string();
-            assert_eq!(failure.cause, format!("write /root/shared/7/1: {words}"));
+            assert_eq!(
+                failure.cause,
+                format!("write /checkpoints/shared/7/1: {words}")
+            );
         }
     }
 
