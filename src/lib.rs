@@ -102,6 +102,8 @@ pub mod runtime;
 #[cfg(feature = "runtime")]
 pub mod state;
 #[cfg(feature = "runtime")]
+pub mod steps;
+#[cfg(feature = "runtime")]
 pub mod storage;
 
 #[cfg(feature = "runtime")]
@@ -112,8 +114,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use runtime::{
     Checkpoint, CheckpointInfo, CheckpointReport, Claim, CollectReport, Events, Explanation,
     FileInfo, FileStanding, Inspection, Participant, ParticipantEvent, Repository,
-    RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored, VerifyDepth,
-    VerifyReport,
+    RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored, Runtime,
+    VerifyDepth, VerifyReport,
 };
 #[cfg(feature = "runtime")]
 pub use state::MemoryState;
