@@ -6,6 +6,7 @@
 //!     |                     the kernel at death
 //!     .stillpoint/OURS      says that the directory is ours, all of it
 //!     .stillpoint/marks     which stored file each local one is
+//!     .stillpoint/pack/     where the pack is fetched, until it is unpacked
 //!     000012.sst ...        the state
 //! ```
 //!
@@ -32,11 +33,12 @@ use parking_lot::Mutex;
 
 use super::failure::failed;
 use super::marks_of_files::{self as marks, Mark};
-use super::pack::Pack;
+use super::pack::{PACK_NAME, PackError, StoredPack};
 use super::unlinked;
 use crate::protocol::answer::{Digest, Failure};
-use crate::protocol::file::FileDescription;
+use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{FileName, LocalName, RootId};
+use crate::steps::step;
 
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
@@ -45,6 +47,7 @@ const LOCK: &str = "LOCK";
 const OURS: &str = "OURS";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
+const PACK: &str = "pack";
 /// Made by `mkfs` at the top of a file system, and nobody's.
 const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
@@ -125,6 +128,7 @@ impl StateDirectory {
             let (path, found) = (path.to_owned(), found.clone());
             return Err(DirectoryError::Foreign { path, found });
         }
+        step("make directory", &own);
         match fs::create_dir(&own) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(failed(&error, format_args!("making {}", own.display())).into());
@@ -188,17 +192,29 @@ impl StateDirectory {
         marks
     }
 
-    /// Begins to change the directory: of its state these files stay, nothing else. The folders of `wanted` are made.
+    /// Where a file of a checkpoint is to be put: a state file in its place, a pack aside, to be
+    /// unpacked.
+    #[must_use]
+    pub fn place(&self, file: &FileDescription) -> PathBuf {
+        match file.kind {
+            FileKind::State => self.path.join(file.local.as_str()),
+            FileKind::Pack => self.own(PACK).join(PACK_NAME),
+        }
+    }
+
+    /// Begins to change the directory: of its state these files stay, nothing else. The folders of
+    /// `wanted` are made.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
     pub fn begin<'a>(
         &self,
         keep: &BTreeSet<LocalName>,
-        wanted: impl Iterator<Item = &'a LocalName>,
+        wanted: impl Iterator<Item = &'a FileDescription>,
     ) -> Result<(), Failure> {
         remove(&self.path.join(DATABASE))?;
         self.remove_all_but(&self.path, "", keep)?;
+        remove(&self.own(PACK))?;
         let mut marks = self.living_marks();
         marks.retain(|local, _| keep.contains(local));
         marks::replace(
@@ -212,12 +228,12 @@ impl StateDirectory {
                 format_args!("writing {}", self.own(MARKS).display()),
             )
         })?;
-        for local in wanted {
-            if let Some((folder, _)) = local.as_str().rsplit_once('/') {
-                let folder = self.path.join(folder);
-                fs::create_dir_all(&folder)
-                    .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
-            }
+        for file in wanted {
+            let place = self.place(file);
+            let folder = place.parent().unwrap_or(&self.path);
+            step("make directory", folder);
+            fs::create_dir_all(folder)
+                .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
         }
         Ok(())
     }
@@ -235,31 +251,50 @@ impl StateDirectory {
             return Ok(());
         }
         let _one_at_a_time = self.appending.lock();
+        step("mark", at);
         marks::append(&self.own(MARKS), &mark).map_err(|error| failed(&error, &doing))
     }
 
-    /// Puts everything that is not a state file in place, the last of it once all else is on disk.
+    /// Opens the pack that was put in its place, having checked all of it.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn open_pack(&self) -> Result<StoredPack<File>, PackError> {
+        let path = self.own(PACK).join(PACK_NAME);
+        let opened = File::open(&path)
+            .map_err(|error| failed(&error, format_args!("reading {}", path.display())))?;
+        StoredPack::open(opened)
+    }
+
+    /// Makes the fetched files' names durable, and puts in place what the pack holds, the last of it
+    /// once all else is on disk.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
-    pub fn finish(&self, pack: &Pack, files: &[LocalName]) -> Result<(), Failure> {
+    pub fn finish<'a>(
+        &self,
+        files: impl Iterator<Item = &'a LocalName>,
+        pack: Option<StoredPack<File>>,
+    ) -> Result<(), Failure> {
         let folders: BTreeSet<_> = files
-            .iter()
             .filter_map(|local| Some(local.as_str().rsplit_once('/')?.0))
             .collect();
         for folder in folders {
             sync(&self.path.join(folder))?;
         }
         sync(&self.path)?;
-        pack.unpack(&self.path)
+        if let Some(mut pack) = pack {
+            pack.unpack(&self.path)?;
+        }
+        remove(&self.own(PACK)).map(drop)
     }
 
-    /// Removes one file of the state, if it is there.
+    /// Removes from its place a file of a checkpoint, if it is there.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
-    pub fn remove(&self, local: &LocalName) -> Result<(), Failure> {
-        remove(&self.path.join(local.as_str())).map(drop)
+    pub fn remove(&self, file: &FileDescription) -> Result<(), Failure> {
+        remove(&self.place(file)).map(drop)
     }
 
     /// Whether `path` leads to this directory.
@@ -290,6 +325,7 @@ impl StateDirectory {
             remove(&self.path.join(OWN_FOLDER))?;
         }
         if self.was_made {
+            step("remove directory", &self.path);
             fs::remove_dir(&self.path).map_err(|error| {
                 failed(&error, format_args!("removing {}", self.path.display()))
             })?;
@@ -304,9 +340,13 @@ impl StateDirectory {
     fn write_durably(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.own(name);
         let unfinished = self.own(&format!("{name}.unfinished"));
+        step("write", &unfinished);
         unlinked::create_anew(&unfinished)
             .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&unfinished, &path))
+            .and_then(|()| {
+                step("rename", &path);
+                fs::rename(&unfinished, &path)
+            })
             .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
         sync(&self.path.join(OWN_FOLDER))
     }
@@ -350,6 +390,7 @@ fn make(path: &Path) -> Result<bool, DirectoryError> {
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(not_a_directory()),
         Err(error) => return Err(failed(&error, format_args!("reading {}", path.display())).into()),
     }
+    step("make directory", path);
     match fs::create_dir_all(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
@@ -378,6 +419,7 @@ fn contents(path: &Path) -> Result<Vec<String>, Failure> {
 fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
     let lock_path = own.join(LOCK);
     let doing = format_args!("locking {}", lock_path.display()).to_string();
+    step("lock", &lock_path);
     let file = unlinked::options()
         .create(true)
         .truncate(false)
@@ -434,6 +476,7 @@ fn listed_device(directory: &Path) -> Option<(u32, u32)> {
 /// Removes a file, a link or a folder with all that is in it. Whether there was one.
 fn remove(path: &Path) -> Result<bool, Failure> {
     let removed = fs::symlink_metadata(path).and_then(|found| {
+        step("remove", path);
         if found.is_dir() {
             fs::remove_dir_all(path)
         } else {
@@ -466,6 +509,7 @@ fn found(path: &Path) -> Result<Option<fs::Metadata>, Failure> {
 }
 
 fn sync(path: &Path) -> Result<(), Failure> {
+    step("sync directory", path);
     File::open(path)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
@@ -477,8 +521,8 @@ mod tests {
 
     use super::*;
     use crate::protocol::answer::Checksum;
-    use crate::protocol::file::FileKind;
     use crate::protocol::id::AttemptId;
+    use crate::state::pack::Pack;
 
     fn local(text: &str) -> LocalName {
         LocalName::new(text).unwrap()
@@ -580,7 +624,7 @@ mod tests {
         assert_eq!(marked, [local("000001.sst"), local("cold/000002.sst")]);
         let keep = BTreeSet::from([local("cold/000002.sst")]);
         directory
-            .begin(&keep, [&local("warm/000005.sst")].into_iter())
+            .begin(&keep, [&stored(5, "warm/000005.sst", 4)].into_iter())
             .unwrap();
         assert_eq!(contents(base.path()).unwrap(), [OWN_FOLDER, "cold", "warm"]);
         assert_eq!(directory.marked().len(), 1);
@@ -597,10 +641,29 @@ mod tests {
         let mut pack = Pack::new();
         pack.push(local("MANIFEST-000005"), vec![1]).unwrap();
         pack.push(local("CURRENT"), vec![2]).unwrap();
-        directory.finish(&pack, &[]).unwrap();
+        let mut wanted = stored(1, PACK_NAME, pack.size_bytes());
+        wanted.kind = FileKind::Pack;
+        let nothing = BTreeSet::new();
+        directory.begin(&nothing, [&wanted].into_iter()).unwrap();
+        let stored_pack = pack.encode().unwrap();
+        fs::write(directory.place(&wanted), &stored_pack).unwrap();
+        directory.clear().unwrap();
+        assert!(
+            !directory.place(&wanted).exists(),
+            "of a restore that was broken off"
+        );
+        directory.begin(&nothing, [&wanted].into_iter()).unwrap();
+        fs::write(directory.place(&wanted), &stored_pack).unwrap();
+        let pack = directory.open_pack().unwrap();
+        assert!(!base.path().join("CURRENT").exists());
+        directory.finish(std::iter::empty(), Some(pack)).unwrap();
         assert!(base.path().join("CURRENT").exists());
         let own = contents(&base.path().join(OWN_FOLDER)).unwrap();
-        assert_eq!(own, [LOCK, OURS], "nothing is noted that nobody reads");
+        assert_eq!(
+            own,
+            [LOCK, OURS, MARKS],
+            "nothing is left that nobody reads"
+        );
         directory.clear().unwrap();
         assert!(!base.path().join("CURRENT").exists());
     }

@@ -43,7 +43,7 @@ pub use gate::{Closed, Inside, WriteGate};
 pub use memory::MemoryState;
 #[cfg(feature = "rocksdb")]
 pub use rocksdb::RocksDb;
-pub use secured::{Copied, Secured, SecuredFile};
+pub use secured::{Copied, Secured, SecuredFile, SecuredPack};
 
 /// Whether a name is that of [`OWN_FOLDER`] or leads into it. No state has such a file: whoever
 /// could bring one into a checkpoint would have a restore write the library's own notes.
@@ -193,7 +193,7 @@ mod tests {
             let cut = Cut::new(vec![file], |_wanted| {
                 Ok(Secured {
                     files: Vec::new(),
-                    pack: Vec::new(),
+                    pack: SecuredPack::Bytes(Vec::new()),
                     copied: Copied::default(),
                 })
             });
