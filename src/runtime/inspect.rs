@@ -2,7 +2,8 @@
 //!
 //! What is shown is the manifest as it was read. Its holder goes on meanwhile, so an object that
 //! is not found any more is judged by reading the manifest again: dropped in the meantime is
-//! [`ErrorKind::Subsumed`], and only what is still retained is damage.
+//! [`ErrorKind::Subsumed`], and only what is still retained is damage. Nothing here pins a checkpoint:
+//! whoever must be sure of one for longer than a retry takes raises `num_retained`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -75,7 +76,7 @@ pub struct CheckpointInfo {
     pub own_bytes: u64,
     /// What the user attached.
     pub user_bytes: Vec<u8>,
-    /// Who pins it.
+    /// Who pins it. This version shows and keeps pins, and sets none.
     pub pins: Vec<PinOwner>,
     /// Whether a restart restores it.
     pub is_restore_point: bool,
