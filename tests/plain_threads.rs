@@ -110,3 +110,25 @@ fn waiting_for_a_runtime_that_nobody_runs_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
     assert!(checkpoint.wait().is_ok(), "that is known");
 }
+
+/// Whoever waits in another tokio runtime than the one that the repository was opened in.
+#[test]
+fn the_end_of_a_runtime_ends_what_was_opened_in_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let own = Runtime::new().unwrap();
+    let repository = own.block_on(Repository::open(stillpoint::Memory::new()));
+    let repository = repository.unwrap();
+    let (_state, participant) = start(&own, &repository, directory.path());
+    drop(own);
+    let another = Runtime::new().unwrap();
+    another.block_on(async {
+        let ended = tokio::time::timeout(Duration::from_secs(60), participant.ended()).await;
+        assert_eq!(ended.unwrap().kind(), ErrorKind::Closed);
+        let triggered = participant.triggered().await.unwrap_err();
+        assert_eq!(triggered.kind(), ErrorKind::Closed);
+        let claimed = tokio::time::timeout(Duration::from_secs(60), repository.claim(NAME)).await;
+        assert_eq!(claimed.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    });
+    let cut = participant.checkpoint("").unwrap_err();
+    assert_eq!(cut.kind(), ErrorKind::Closed);
+}

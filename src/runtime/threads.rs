@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 
+use super::end;
 use crate::error::{Error, ErrorKind, Phase, Result};
 
 /// Enough for what never blocks: files are read and written on threads beside these.
@@ -104,10 +105,9 @@ pub(super) fn wait<T: Send + 'static>(
         let _ = begun.send(());
         let _ = done.send(work.await);
     });
-    let ended = || Error::new(ErrorKind::Closed, "its tokio runtime has ended");
     match has_begun.recv_timeout(patience) {
-        Ok(()) => is_done.recv().map_err(|_| ended()),
-        Err(RecvTimeoutError::Disconnected) => Err(ended()),
+        Ok(()) => is_done.recv().map_err(|_| end::without_runtime()),
+        Err(RecvTimeoutError::Disconnected) => Err(end::without_runtime()),
         Err(RecvTimeoutError::Timeout) => {
             let cause = format!(
                 "its tokio runtime has done nothing for {} ms: one of a single thread runs only \
