@@ -74,8 +74,8 @@ pub enum ErrorKind {
     /// The checkpoint was aborted; the reason is in the message. The next one may complete, and
     /// takes over what this one has uploaded.
     Aborted,
-    /// It is not known whether the checkpoint completed: the participant was fenced while its
-    /// commit was in doubt.
+    /// It is not known, and will not be known here, whether the checkpoint completed: the
+    /// participant came to its end while the commit was in doubt. Reading the repository tells.
     InDoubt,
     /// The caller gave up.
     Cancelled,

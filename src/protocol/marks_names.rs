@@ -26,7 +26,7 @@ names! {
         MinPause,
         /// A checkpoint commits only with every acknowledgement in.
         AllAcknowledged,
-        /// A checkpoint commits only while no newer one is committing.
+        /// A checkpoint goes on committing only while no newer one has completed.
         CommitsInOrder,
         /// A delta counts only against the base that its trigger named.
         BaseIsTheTriggers,
@@ -127,6 +127,8 @@ names! {
         TwoPending,
         /// A checkpoint completed while an older one was pending.
         CompletedOutOfOrder,
+        /// A checkpoint completed while an older one, acknowledged by all, waited for its commit.
+        OvertakenWithEveryAcknowledgement,
         /// An acknowledgement came for a checkpoint that was over.
         AcknowledgementTooLate,
         /// An acknowledgement's base was overtaken by a completion.

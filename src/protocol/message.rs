@@ -4,7 +4,7 @@
 //! coordinator                                     attempt of a subtask
 //!     | -- Lead (epoch) ----------------------------> |   a new leader is there
 //!     | <------------------- Attach (declared) ------ |   the attempt follows it
-//!     | -- Attached ---------------------------------> |
+//!     | -- Attached | NotNamed ----------------------> |   taken in, or over
 //!     | -- Trigger (checkpoint, base) --------------> |   take a snapshot
 //!     | <------------ Acknowledge (files) | Decline -- |   repeated until answered
 //!     | -- Answered (accepted | declined) ----------> |
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Failure;
 use super::file::FileSet;
-use super::id::{AttemptId, CheckpointId, Epoch, FileName, RootId, SubtaskId, Version};
+use super::id::{AttemptId, CheckpointId, Epoch, FileName, RootId, SubtaskId};
 use super::time::WallClock;
 
 /// The version of [`Envelope`]'s format that this crate writes.
@@ -44,6 +44,8 @@ pub enum Message {
     Attach(Attach),
     /// The leader has taken the attempt's declaration.
     Attached(Attached),
+    /// The manifest does not name the attempt: it is over.
+    NotNamed(NotNamed),
     /// Take a snapshot for a checkpoint.
     Trigger(Trigger),
     /// A snapshot is stored.
@@ -65,8 +67,6 @@ pub struct Lead {
     pub attempt: AttemptId,
     /// The identity of the checkpoint directory.
     pub root: RootId,
-    /// The manifest's version at the time.
-    pub version: Version,
 }
 
 /// An attempt follows a new leader; everything of older epochs in it has ended.
@@ -83,8 +83,6 @@ pub struct Attach {
     pub declared: Vec<(CheckpointId, Vec<FileName>)>,
     /// The lowest number that the attempt may still name for the first time.
     pub floor: u64,
-    /// The last checkpoint it took a snapshot for.
-    pub last_snapshot: CheckpointId,
 }
 
 /// The leader has taken an attempt's declaration.
@@ -96,6 +94,16 @@ pub struct Attached {
     pub attempt: AttemptId,
     /// The newest completed checkpoint of the line; counts as its completion notice.
     pub newest_completed: Option<CheckpointId>,
+}
+
+/// The manifest does not name the attempt, and never will again: it was replaced or has ended. What
+/// it has stored and no interval holds is the sweep's. The answer to whatever such an attempt says.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct NotNamed {
+    /// The leader's epoch.
+    pub epoch: Epoch,
+    /// The attempt.
+    pub attempt: AttemptId,
 }
 
 /// Take a snapshot.
@@ -170,8 +178,6 @@ pub enum Verdict {
     Accepted,
     /// The checkpoint is not pending any more.
     NotPending,
-    /// The manifest does not name the attempt (any more): it is over, and its files are the sweep's.
-    AttemptNotNamed,
     /// It contradicts the registry.
     Contradiction(Contradiction),
 }

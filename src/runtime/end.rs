@@ -10,8 +10,8 @@ pub(super) fn fenced(by: Epoch) -> Error {
     Error::new(ErrorKind::Fenced, cause)
 }
 
-pub(super) fn in_doubt(by: Epoch) -> Error {
-    let cause = format!("{by} took over while its commit was in doubt: it may be complete");
+pub(super) fn unknown() -> Error {
+    let cause = "its holder's life ended while its commit was in doubt: it may be complete";
     Error::new(ErrorKind::InDoubt, cause)
 }
 
@@ -95,6 +95,16 @@ pub(super) fn refused(reason: RefusalReason) -> Error {
         }
         RefusalReason::TooManyPins => busy("as many pins as may be"),
         RefusalReason::Unsupported => Error::new(ErrorKind::Unsupported, "there is no such kind"),
+        RefusalReason::OtherParallelism {
+            operator,
+            recorded,
+            asked,
+        } => {
+            let cause = format!(
+                "{operator} has {recorded} subtasks, not {asked}: it can't be rescaled yet"
+            );
+            Error::new(ErrorKind::Unsupported, cause)
+        }
         RefusalReason::NotLeading => busy("it does not lead"),
         RefusalReason::Closing => closed(),
         RefusalReason::Cancelled => Error::new(ErrorKind::Cancelled, "the caller gave it up"),

@@ -330,6 +330,7 @@ impl World {
             Message::Lead(_)
             | Message::Attach(_)
             | Message::Attached(_)
+            | Message::NotNamed(_)
             | Message::Acknowledge(_)
             | Message::Decline(_)
             | Message::Answered(_)

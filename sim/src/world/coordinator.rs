@@ -227,6 +227,7 @@ impl World {
                 Message::Decline(decline) => decline.attempt.to_string(),
                 Message::Lead(_)
                 | Message::Attached(_)
+                | Message::NotNamed(_)
                 | Message::Trigger(_)
                 | Message::Answered(_)
                 | Message::Notify(_) => "?".to_owned(),
@@ -311,6 +312,7 @@ impl World {
             | Notice::Aborted { .. }
             | Notice::Subsumed { .. }
             | Notice::InDoubt { .. }
+            | Notice::Unknown { .. }
             | Notice::Done { .. }
             | Notice::Warned { .. }
             | Notice::StoreTrouble { .. }

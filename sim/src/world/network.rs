@@ -198,6 +198,7 @@ pub(super) fn describe(message: &Message) -> String {
         Message::Lead(lead) => format!("lead, {}", lead.epoch),
         Message::Attach(attach) => format!("attach to {}", attach.epoch),
         Message::Attached(attached) => format!("attached to {}", attached.epoch),
+        Message::NotNamed(not_named) => format!("not named in {}", not_named.epoch),
         Message::Trigger(trigger) => match trigger.base {
             Some(base) => format!("trigger {} against {base}", trigger.checkpoint),
             None => format!("trigger {} in full", trigger.checkpoint),

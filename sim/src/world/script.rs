@@ -103,6 +103,7 @@ fn kind_of_message(message: &Message) -> &'static str {
         Message::Lead(_) => "lead",
         Message::Attach(_) => "attach",
         Message::Attached(_) => "attached",
+        Message::NotNamed(_) => "not-named",
         Message::Trigger(_) => "trigger",
         Message::Acknowledge(_) => "acknowledge",
         Message::Decline(_) => "decline",
@@ -223,6 +224,7 @@ impl World {
             Message::Decline(decline) => Some(decline.subtask),
             Message::Lead(_)
             | Message::Attached(_)
+            | Message::NotNamed(_)
             | Message::Trigger(_)
             | Message::Answered(_)
             | Message::Notify(_) => None,

@@ -55,16 +55,12 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::NotLeading);
         }
         if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
-            self.suspect(message.epoch);
-            return Outcome::Ignored(Ignored::StaleEpoch);
+            return self.of_another_epoch(message.epoch, message.attempt, message.subtask);
         }
-        let named = self.manifest().subtask_of(message.attempt) == Some(message.subtask);
-        if !guard!(
-            AttemptIsNamed,
-            named && self.attempts.contains_key(&message.attempt)
-        ) {
+        let named = self.is_attempt_named(message.attempt, message.subtask);
+        if !guard!(AttemptIsNamed, named) {
             sometimes!(AcknowledgementOfReplacedAttempt);
-            self.answer(&message, Verdict::AttemptNotNamed);
+            self.tell_not_named(message.attempt, message.subtask);
             return Outcome::Ignored(Ignored::UnknownAttempt);
         }
         self.stage(&message);
@@ -114,18 +110,15 @@ impl Coordinator {
         self.commit_if_acknowledged(message.checkpoint);
     }
 
-    /// With its last acknowledgement a checkpoint leaves pending, unless a newer one is already
-    /// committing: that one's completion will abort it, or its failure bring it back here.
-    pub(super) fn commit_if_acknowledged(&mut self, checkpoint: CheckpointId) {
+    /// With its last acknowledgement a checkpoint leaves pending. While a newer one is in the commit
+    /// under way it waits, as it would in Flink for the lock: that one's completion subsumes it, or
+    /// its failure lets it through. No timeout or cancel ends it meanwhile.
+    fn commit_if_acknowledged(&mut self, checkpoint: CheckpointId) {
         let complete = self
             .pending
             .get(&checkpoint)
             .is_some_and(super::PendingCheckpoint::is_acknowledged);
-        let newer = self
-            .committing
-            .last_key_value()
-            .is_some_and(|(newest, _)| *newest > checkpoint);
-        if guard!(AllAcknowledged, complete) && guard!(CommitsInOrder, !newer) {
+        if guard!(AllAcknowledged, complete) {
             let pending = self
                 .pending
                 .remove(&checkpoint)
@@ -354,7 +347,12 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::NotLeading);
         }
         if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
-            return Outcome::Ignored(Ignored::StaleEpoch);
+            return self.of_another_epoch(message.epoch, message.attempt, message.subtask);
+        }
+        let named = self.is_attempt_named(message.attempt, message.subtask);
+        if !guard!(AttemptIsNamed, named) {
+            self.tell_not_named(message.attempt, message.subtask);
+            return Outcome::Ignored(Ignored::UnknownAttempt);
         }
         let Some(pending) = self.pending.get(&message.checkpoint) else {
             // It is repeated until it is answered, and the news of the abort may have been lost.

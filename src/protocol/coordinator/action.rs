@@ -116,12 +116,18 @@ pub enum Notice {
         /// Their names.
         names: Vec<String>,
     },
+    /// What a commit held whose outcome this life will never know: it may be durable, and the
+    /// manifest shows it to whoever reads it. The end of this life follows.
+    Unknown {
+        /// The checkpoints that it would have completed.
+        checkpoints: Vec<CheckpointId>,
+        /// The requests that it would have granted.
+        requests: Vec<RequestId>,
+    },
     /// Another coordinator leads: final for this life.
     Deposed {
         /// The other's epoch.
         by: Epoch,
-        /// Checkpoints whose commit is in doubt for good: they may be complete.
-        unknown: Vec<CheckpointId>,
     },
     /// It could not become leader, or can't go on.
     Failed {
@@ -180,6 +186,15 @@ pub enum RefusalReason {
     TooManyPins,
     /// The kind is not there yet.
     Unsupported,
+    /// An operator is to have another parallelism, which takes a rescale; there is none yet.
+    OtherParallelism {
+        /// The operator, as its user named it.
+        operator: String,
+        /// The number of its subtasks.
+        recorded: u32,
+        /// The number that was asked for.
+        asked: u32,
+    },
     /// The coordinator does not lead.
     NotLeading,
     /// The coordinator closes.

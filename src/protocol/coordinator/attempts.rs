@@ -17,7 +17,7 @@ use super::{Coordinator, Phase};
 use crate::protocol::id::{AttemptId, CheckpointId, FileName, RequestId, SubtaskId};
 use crate::protocol::manifest::Operator;
 use crate::protocol::marks::{guard, sometimes};
-use crate::protocol::message::{Acknowledge, Attach, Attached, Message};
+use crate::protocol::message::{Acknowledge, Attach, Attached, Message, NotNamed};
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::time::Timestamp;
 
@@ -153,12 +153,16 @@ impl Coordinator {
         if let Err(error) = manifest.check_operators(&intent.operators) {
             return invalid(&error.to_string());
         }
-        let rescales = intent.operators.iter().any(|operator| {
-            let known = manifest.operators().get(&operator.id);
-            known.is_some_and(|known| known.parallelism != operator.parallelism)
-        });
-        if rescales {
-            return invalid("another parallelism, which takes a rescale; there is none yet");
+        for operator in &intent.operators {
+            if let Some(known) = manifest.operators().get(&operator.id)
+                && known.parallelism != operator.parallelism
+            {
+                return Some(RefusalReason::OtherParallelism {
+                    operator: operator.name.clone(),
+                    recorded: known.parallelism,
+                    asked: operator.parallelism,
+                });
+            }
         }
         for subtask in &intent.subtasks {
             let mut known = intent.operators.iter().chain(manifest.operators().values());
@@ -287,20 +291,30 @@ impl Coordinator {
         !manifest.attempts().is_empty() && subtasks.all(runs)
     }
 
+    /// Whether the manifest names the attempt for this subtask.
+    pub(super) fn is_attempt_named(&self, attempt: AttemptId, subtask: SubtaskId) -> bool {
+        self.manifest().subtask_of(attempt) == Some(subtask) && self.attempts.contains_key(&attempt)
+    }
+
+    /// Answers an attempt that the manifest does not name. Its driver may know nothing of its end:
+    /// unanswered, it would say the same for ever.
+    pub(super) fn tell_not_named(&mut self, attempt: AttemptId, subtask: SubtaskId) {
+        let epoch = self.epoch;
+        let message = Message::NotNamed(NotNamed { epoch, attempt });
+        self.send(attempt, subtask, message);
+    }
+
     /// An attempt of an earlier epoch follows this leader (specification: `Attach`).
     pub(super) fn attach(&mut self, message: Attach) -> Outcome {
         if !self.leads() {
             return Outcome::Ignored(Ignored::NotLeading);
         }
         if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
-            self.suspect(message.epoch);
-            return Outcome::Ignored(Ignored::StaleEpoch);
+            return self.of_another_epoch(message.epoch, message.attempt, message.subtask);
         }
-        let named = self.manifest().subtask_of(message.attempt) == Some(message.subtask);
-        if !guard!(
-            AttemptIsNamed,
-            named && self.attempts.contains_key(&message.attempt)
-        ) {
+        let named = self.is_attempt_named(message.attempt, message.subtask);
+        if !guard!(AttemptIsNamed, named) {
+            self.tell_not_named(message.attempt, message.subtask);
             return Outcome::Ignored(Ignored::UnknownAttempt);
         }
         let attached = self.attempts[&message.attempt].attached;

@@ -442,13 +442,12 @@ impl Coordinator {
                     sometimes!(CommitOvertakenByGuest);
                     self.follow(current, tag);
                 } else {
-                    self.deposed(current.epoch(), Vec::new());
+                    self.deposed(current.epoch());
                 }
             }
             CommitEnd::Lost { current } if current.epoch() > self.epoch => {
-                let unknown = self.commits.covered.completes.into_iter().collect();
-                self.commits.commit = None;
-                self.deposed(current.epoch(), unknown);
+                self.commit_stays_unknown();
+                self.deposed(current.epoch());
             }
             CommitEnd::Lost { .. } => {
                 let cause = "CURRENT moved on within this epoch by more than its tail shows";
@@ -459,6 +458,34 @@ impl Coordinator {
             }
             CommitEnd::Failed(failure) => self.commit_failed(now, &failure),
             CommitEnd::Broken(failure) => self.broken(failure),
+        }
+    }
+
+    /// It will never be known here what became of the commit under way. What it holds is neither
+    /// refused nor aborted: it may be durable.
+    pub(super) fn commit_stays_unknown(&mut self) {
+        if self.commits.commit.take().is_none() {
+            return;
+        }
+        let covered = core::mem::take(&mut self.commits.covered);
+        let checkpoints: Vec<_> = covered.completes.into_iter().collect();
+        for checkpoint in &checkpoints {
+            self.committing.remove(checkpoint);
+        }
+        let deployed = covered.deployed.map(|deployed| deployed.request);
+        if deployed.is_some() {
+            self.commits.deploys.pop_front();
+        }
+        let pins = self.commits.pins.drain(..covered.pins);
+        let requests: Vec<_> = deployed
+            .into_iter()
+            .chain(pins.map(|intent| intent.request))
+            .collect();
+        if !checkpoints.is_empty() || !requests.is_empty() {
+            self.tell(Notice::Unknown {
+                checkpoints,
+                requests,
+            });
         }
     }
 
@@ -558,7 +585,7 @@ impl Coordinator {
         } else if self.still_leads(&current) {
             self.follow(current, tag);
         } else {
-            self.deposed(current.epoch(), Vec::new());
+            self.deposed(current.epoch());
         }
     }
 

@@ -273,7 +273,6 @@ impl Coordinator {
     /// Tells the attempts that have not attached yet who leads.
     pub(super) fn tell_of_leadership(&mut self, now: Timestamp) {
         let root = self.manifest().root();
-        let version = self.manifest().version();
         let mut missing = false;
         for (attempt, state) in &self.attempts {
             if state.attached {
@@ -284,7 +283,6 @@ impl Coordinator {
                 epoch: self.epoch,
                 attempt: *attempt,
                 root,
-                version,
             };
             self.actions.push_back(Action::Send {
                 to: *attempt,
@@ -299,22 +297,28 @@ impl Coordinator {
     }
 
     /// `CURRENT` shows a higher epoch: final for this life (specification: `Depose`).
-    pub(super) fn deposed(&mut self, by: Epoch, unknown: Vec<CheckpointId>) {
+    pub(super) fn deposed(&mut self, by: Epoch) {
         assert!(by > self.epoch, "{} is deposed by {by}", self.epoch);
         sometimes!(LeaderDeposed);
-        for checkpoint in &unknown {
-            self.committing.remove(checkpoint);
-        }
         self.end(Phase::Deposed(by), &AbortReason::Deposed(by));
-        self.tell(Notice::Deposed { by, unknown });
+        self.tell(Notice::Deposed { by });
     }
 
     /// A message speaks of an epoch that is not this leader's. If it is a higher one, `CURRENT` is
-    /// asked, by a commit.
-    pub(super) fn suspect(&mut self, epoch: Epoch) {
+    /// asked, by a commit. Of a lower one, whoever is still named is told of this leader by `Lead`;
+    /// whoever is not would never hear that it is over.
+    pub(super) fn of_another_epoch(
+        &mut self,
+        epoch: Epoch,
+        attempt: AttemptId,
+        subtask: SubtaskId,
+    ) -> Outcome {
         if epoch > self.epoch {
             self.commits.renew();
+        } else if !self.is_attempt_named(attempt, subtask) {
+            self.tell_not_named(attempt, subtask);
         }
+        Outcome::Ignored(Ignored::StaleEpoch)
     }
 
     /// Whether what `CURRENT` shows still leaves this coordinator in the lead.
@@ -404,14 +408,8 @@ impl Coordinator {
 
     /// `CURRENT` holds something that can't be: nothing more can be done safely.
     pub(super) fn broken(&mut self, failure: Failure) {
-        if let Some(checkpoint) = self.commits.completes() {
-            // Its swap may have landed: it is not aborted.
-            self.committing.remove(&checkpoint);
-            self.tell(Notice::InDoubt {
-                checkpoints: vec![checkpoint],
-                failure: failure.clone(),
-            });
-        }
+        // Its swap may have landed.
+        self.commit_stays_unknown();
         self.fail(CoordinatorError::Claim(failure));
     }
 

@@ -345,6 +345,7 @@ impl Coordinator {
             Message::Decline(decline) => self.decline(now, decline),
             Message::Lead(_)
             | Message::Attached(_)
+            | Message::NotNamed(_)
             | Message::Trigger(_)
             | Message::Answered(_)
             | Message::Notify(_) => Outcome::Ignored(Ignored::NotAddressed),

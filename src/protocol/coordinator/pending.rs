@@ -3,8 +3,9 @@
 //! ```text
 //!  PendingCheckpoint --last acknowledgement--> CommittingCheckpoint --Done--> (in the manifest)
 //!        |                                            |
-//!        v timeout, decline, cancel, ...              v CURRENT refuses it for certain
-//!     aborted                                       aborted (CommitFailed, Deposed)
+//!        v timeout, decline, cancel, ...              v CURRENT refuses it for certain, or a newer
+//!     aborted                                         one was in the commit under way
+//!                                                   aborted (CommitFailed, Deposed, Subsumed)
 //! ```
 //!
 //! Each acknowledgement is kept as a [`Delta`] against the *newest completed* checkpoint, whatever

@@ -11,7 +11,7 @@ use super::queue::{self, Decision, Situation};
 use super::timers::Timer;
 use super::{Coordinator, Phase};
 use crate::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
-use crate::protocol::marks::sometimes;
+use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::message::{Fate, Message, Notify, Trigger};
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::time::Timestamp;
@@ -203,8 +203,7 @@ impl Coordinator {
         self.ended_without(now, checkpoint, reason);
     }
 
-    /// A checkpoint whose acknowledgements are all in can't be committed, for certain. Older ones
-    /// that it kept from committing get their turn.
+    /// A checkpoint whose acknowledgements are all in can't be committed, for certain.
     pub(super) fn fail_committing(
         &mut self,
         now: Timestamp,
@@ -217,14 +216,6 @@ impl Coordinator {
             .expect("what failed was committing");
         self.notify(failed.pending().plan.clone(), checkpoint, Fate::Aborted);
         self.ended_without(now, checkpoint, reason);
-        let older: Vec<_> = self
-            .pending
-            .range(..checkpoint)
-            .map(|(older, _)| *older)
-            .collect();
-        for older in older {
-            self.commit_if_acknowledged(older);
-        }
     }
 
     /// A checkpoint ended and is not complete.
@@ -306,6 +297,14 @@ impl Coordinator {
         for older in older {
             sometimes!(CompletedOutOfOrder);
             self.abort(now, older, AbortReason::Subsumed);
+        }
+        let waiting = self.committing.keys().copied();
+        let overtaken: Vec<_> = waiting
+            .filter(|waiting| !guard!(CommitsInOrder, *waiting > checkpoint))
+            .collect();
+        for overtaken in overtaken {
+            sometimes!(OvertakenWithEveryAcknowledgement);
+            self.fail_committing(now, overtaken, AbortReason::Subsumed);
         }
         self.rebase_all(now, checkpoint, &committed);
         self.failures.succeeded(checkpoint);

@@ -30,6 +30,7 @@ impl Subtask {
                 (lead.attempt, lead.epoch)
             }
             Message::Attached(attached) => (attached.attempt, attached.epoch),
+            Message::NotNamed(not_named) => (not_named.attempt, not_named.epoch),
             Message::Trigger(trigger) => (trigger.attempt, trigger.epoch),
             Message::Answered(answered) => (answered.attempt, answered.epoch),
             Message::Notify(notify) => (notify.attempt, notify.epoch),
@@ -39,6 +40,13 @@ impl Subtask {
         };
         if let Err(ignored) = self.obey(attempt, epoch) {
             return Outcome::Ignored(ignored);
+        }
+        if matches!(message, Message::NotNamed(_)) {
+            // Of whichever epoch: no later leader names it again.
+            sometimes!(AttemptFoundItselfReplaced);
+            self.tell(Notice::Replaced);
+            self.close();
+            return Outcome::Accepted;
         }
         if self.epoch < epoch {
             // Whatever else it says was meant for an attempt that had attached: a leader that is
@@ -58,9 +66,10 @@ impl Subtask {
             }
             Message::Answered(answered) => self.on_answered(&answered),
             Message::Notify(notify) => self.on_notify(&notify),
-            Message::Attach(_) | Message::Acknowledge(_) | Message::Decline(_) => {
-                Outcome::Ignored(Ignored::NotAddressed)
-            }
+            Message::NotNamed(_)
+            | Message::Attach(_)
+            | Message::Acknowledge(_)
+            | Message::Decline(_) => Outcome::Ignored(Ignored::NotAddressed),
         }
     }
 
@@ -114,7 +123,6 @@ impl Subtask {
             attempt: self.config.attempt,
             declared,
             floor: self.floor(),
-            last_snapshot: self.last_snapshot,
         })));
         self.timers.set(Timer::Attach, self.wait_after(tries));
     }
@@ -151,11 +159,6 @@ impl Subtask {
         }
         match answered.verdict {
             Verdict::Accepted | Verdict::NotPending => {}
-            Verdict::AttemptNotNamed => {
-                sometimes!(AttemptFoundItselfReplaced);
-                self.tell(Notice::Replaced);
-                self.close();
-            }
             Verdict::Contradiction(contradiction) => {
                 sometimes!(AcknowledgementContradicted);
                 self.mend(contradiction);

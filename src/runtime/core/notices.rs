@@ -125,13 +125,17 @@ impl Core {
                 tracing::warn!(%error, "a commit failed; it is tried again");
                 effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
             }
-            Notice::Deposed { by, unknown } => {
-                for checkpoint in unknown {
-                    let error = self.about(end::in_doubt(by));
-                    self.aborted(checkpoint, error, effects);
+            // A request can only be the deployment: whoever attaches is told of the end, which
+            // follows. Whether its attempt is named makes no difference to anybody then.
+            Notice::Unknown {
+                checkpoints,
+                requests: _,
+            } => {
+                for checkpoint in checkpoints {
+                    self.aborted(checkpoint, self.about(end::unknown()), effects);
                 }
-                self.finish(end::fenced(by), effects);
             }
+            Notice::Deposed { by } => self.finish(end::fenced(by), effects),
             Notice::Failed { error } => self.finish(end::failed(error), effects),
             Notice::Closed => self.finish(end::closed(), effects),
         }

@@ -141,10 +141,7 @@ fn a_new_leader_deposes_the_old_one_and_goes_on_above_its_ids() {
     old.store = core::mem::take(&mut new.store);
     let _ = old.acknowledge(pending, &[2], &[]);
     assert!(
-        old.told(&Notice::Deposed {
-            by: Epoch(2),
-            unknown: vec![]
-        }),
+        old.told(&Notice::Deposed { by: Epoch(2) }),
         "{:?}",
         old.notices
     );
@@ -177,7 +174,6 @@ fn a_surviving_attempt_attaches_and_declares_what_it_sent() {
         attempt,
         declared: vec![(lost, vec![name])],
         floor: 3,
-        last_snapshot: lost,
     };
     let _ = new.event(Event::Received(Message::Attach(attach)));
     // What it declared and the next snapshot does not hold is garbage.

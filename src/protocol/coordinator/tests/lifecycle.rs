@@ -376,11 +376,12 @@ fn another_parallelism_is_refused() {
         subtasks: vec![SUBTASK],
         from: RestoreFrom::Newest,
     });
-    let refused = |notice: &Notice| {
-        matches!(notice, Notice::Refused { request: r, reason: RefusalReason::Invalid(_) }
-            if *r == request)
+    let reason = RefusalReason::OtherParallelism {
+        operator: "counter".into(),
+        recorded: 2,
+        asked: 1,
     };
-    assert!(world.notices.iter().any(refused));
+    assert!(world.told(&Notice::Refused { request, reason }));
     assert_eq!(world.complete_all(), CheckpointId(1));
 }
 
@@ -426,6 +427,65 @@ fn a_contradiction_found_at_a_completion_brings_nothing_older_back() {
         reason
     }));
     assert_eq!(world.retained(), [1, 3]);
+}
+
+/// All its acknowledgements are in: what holds it back is the commit of a newer one.
+#[test]
+fn an_acknowledged_checkpoint_that_waits_for_a_newer_one_does_not_expire() {
+    for newer_fails in [false, true] {
+        let mut world = World::running(config(), 1);
+        world.complete(&[1], &[]);
+        let (older, newer) = (world.trigger(), world.trigger());
+        world.store.swaps = Some(Swaps::Hold);
+        let _ = world.acknowledge(newer, &[3], &[]);
+        let _ = world.acknowledge(older, &[2], &[]);
+        let cancelled = world.event(Event::CancelCheckpoint { checkpoint: older });
+        assert_eq!(cancelled, Outcome::Ignored(Ignored::UnknownCheckpoint));
+        let attempt = world.manifest().attempts()[&SUBTASK];
+        let failure = None;
+        let _ = world.event(Event::AttemptEnded { attempt, failure });
+        world.pass(Duration::from_secs(700));
+        let aborted = |notice: &Notice| matches!(notice, Notice::Aborted { .. });
+        assert!(!world.notices.iter().any(aborted), "{:?}", world.notices);
+        if newer_fails {
+            world.store.swaps = Some(Swaps::Fail(FailureKind::Denied));
+            world.drain();
+        }
+        world.store.swaps = None;
+        world.drain();
+        world.pass(Duration::from_secs(5));
+        if newer_fails {
+            assert!(world.told(&Notice::Completed { checkpoint: older }));
+            assert_eq!(world.retained(), [1, 2]);
+        } else {
+            let reason = AbortReason::Subsumed;
+            let checkpoint = older;
+            assert!(world.told(&Notice::Aborted { checkpoint, reason }));
+            assert_eq!(world.retained(), [1, 3]);
+        }
+    }
+}
+
+/// The newer one was acknowledged first, while another commit was under way.
+#[test]
+fn the_older_of_two_acknowledged_checkpoints_commits_first() {
+    let mut world = World::running(config(), 1);
+    let checkpoint = world.complete(&[1], &[]);
+    let (older, newer) = (world.trigger(), world.trigger());
+    let owner = crate::protocol::manifest::PinOwner("backup".into());
+    world.store.swaps = Some(Swaps::Hold);
+    let request = world.request();
+    let _ = world.event(Event::Pin {
+        request,
+        checkpoint,
+        owner,
+    });
+    let _ = world.acknowledge(newer, &[3], &[]);
+    let _ = world.acknowledge(older, &[2], &[]);
+    world.store.swaps = None;
+    world.drain();
+    assert!(world.told(&Notice::Completed { checkpoint: older }));
+    assert!(world.told(&Notice::Completed { checkpoint: newer }));
 }
 
 #[test]

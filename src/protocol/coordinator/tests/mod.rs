@@ -5,6 +5,8 @@
     reason = "a test names what it looks for"
 )]
 
+mod attempts;
 mod commits;
 mod lifecycle;
+mod unknown;
 mod world;

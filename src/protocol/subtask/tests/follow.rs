@@ -1,10 +1,10 @@
 //! New leaders, attachments, stale epochs.
 
 use super::*;
-use crate::protocol::message::Attach;
+use crate::protocol::message::{Attach, NotNamed};
 use crate::protocol::subtask::Notice;
 
-fn attach(epoch: u64, declared: &[(u64, &[u64])], floor: u64, last_snapshot: u64) -> Action {
+fn attach(epoch: u64, declared: &[(u64, &[u64])], floor: u64) -> Action {
     let declared = declared.iter().map(|&(checkpoint, numbers)| {
         let names = numbers.iter().copied().map(own).collect();
         (id(checkpoint), names)
@@ -15,14 +15,20 @@ fn attach(epoch: u64, declared: &[(u64, &[u64])], floor: u64, last_snapshot: u64
         attempt: ATTEMPT,
         declared: declared.collect(),
         floor,
-        last_snapshot: id(last_snapshot),
     }))
+}
+
+fn not_named(epoch: u64) -> Message {
+    Message::NotNamed(NotNamed {
+        epoch: Epoch(epoch),
+        attempt: ATTEMPT,
+    })
 }
 
 #[test]
 fn an_attachment_is_repeated_until_it_is_answered() {
     let mut hand = Hand::new(Limits::default());
-    let said = attach(2, &[], 1, 0);
+    let said = attach(2, &[], 1);
     assert_eq!(hand.lead(2), core::slice::from_ref(&said));
     assert_eq!(
         hand.waits_for(),
@@ -58,7 +64,7 @@ fn a_new_leader_ends_snapshots_and_acknowledgements_of_the_old() {
             release_snapshot(7),
             Action::Tell(Notice::Aborted(id(6))),
             Action::Tell(Notice::Aborted(id(7))),
-            attach(2, &[(5, &[1, 2])], 1, 7),
+            attach(2, &[(5, &[1, 2])], 1),
         ]
     );
     hand.attached(None);
@@ -100,7 +106,6 @@ fn a_leader_of_another_root_is_ignored() {
         epoch: Epoch(9),
         attempt: ATTEMPT,
         root: RootId(2),
-        version: crate::protocol::id::Version(0),
     });
     assert_eq!(hand.ignored(Event::Received(lead)), Ignored::NotAddressed);
 }
@@ -182,7 +187,7 @@ fn an_epoch_first_seen_in_another_message_is_followed() {
     let actions = hand.receive(message);
     assert_eq!(
         actions[1..],
-        [Action::Tell(Notice::Aborted(id(5))), attach(3, &[], 1, 5),]
+        [Action::Tell(Notice::Aborted(id(5))), attach(3, &[], 1),]
     );
     assert_eq!(hand.view().snapshots, []);
     assert!(!hand.view().attached);
@@ -206,10 +211,35 @@ fn the_answer_to_an_attachment_is_a_completion_notice() {
 fn an_attempt_that_is_not_named_any_more_closes() {
     let mut hand = Hand::new(Limits::default());
     hand.whole_snapshot(5, None, &["1.sst"]);
-    let message = hand.answered_message(5, Verdict::AttemptNotNamed);
     assert_eq!(
-        hand.receive(message),
+        hand.receive(not_named(1)),
         [Action::Tell(Notice::Replaced), Action::Tell(Notice::Closed)]
     );
     assert!(hand.view().closed);
+}
+
+/// It was replaced before it heard of the leader that replaced it, and repeats its attachment to
+/// the one before.
+#[test]
+fn an_attempt_that_attaches_and_is_not_named_closes() {
+    for epoch in [2, 3] {
+        let mut hand = Hand::new(Limits::default());
+        hand.snapshot(5, None, &["1.sst"]);
+        hand.lead(2);
+        let actions = hand.receive(not_named(epoch));
+        assert_eq!(actions.first(), Some(&Action::Tell(Notice::Replaced)));
+        // The uploads are awaited; the attachment is not said again.
+        assert_eq!(hand.subtask.poll_timeout(), None);
+        hand.uploaded(1, failed(FailureKind::Cancelled));
+        let last = hand.uploaded(2, failed(FailureKind::Cancelled));
+        assert_eq!(last.last(), Some(&Action::Tell(Notice::Closed)));
+    }
+}
+
+#[test]
+fn a_stale_leader_ends_no_attempt() {
+    let mut hand = Hand::new(Limits::default());
+    hand.lead(3);
+    let stale = Event::Received(not_named(2));
+    assert_eq!(hand.ignored(stale), Ignored::StaleEpoch);
 }

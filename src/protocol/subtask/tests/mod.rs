@@ -344,7 +344,6 @@ impl Hand {
             epoch: Epoch(epoch),
             attempt: ATTEMPT,
             root: RootId(1),
-            version: crate::protocol::id::Version(0),
         })
     }
 

@@ -131,7 +131,6 @@ impl World {
             epoch: self.leader.epoch,
             attempt: ATTEMPT,
             root: RootId(1),
-            version: crate::protocol::id::Version(0),
         }));
     }
 
@@ -150,6 +149,7 @@ impl World {
             }
             Message::Lead(_)
             | Message::Attached(_)
+            | Message::NotNamed(_)
             | Message::Trigger(_)
             | Message::Answered(_)
             | Message::Notify(_) => panic!("a subtask does not say {message:?}"),
