@@ -24,6 +24,9 @@ pub struct Limits {
     pub pending_checkpoints_max: usize,
     /// Tombstones in the manifest; past it nothing more is condemned until deletes are confirmed.
     pub tombstones_max: usize,
+    /// Garbage found by listing that is remembered while there is no room for more tombstones; past
+    /// it, it is left to be found again.
+    pub swept_files_max: usize,
     /// Deletes under way at once.
     pub deletes_in_flight_max: usize,
     /// Records in the log tail before a full snapshot of the manifest is written.
@@ -78,6 +81,7 @@ impl Default for Limits {
             queued_requests_max: 1000,
             pending_checkpoints_max: 64,
             tombstones_max: 100_000,
+            swept_files_max: 100_000,
             deletes_in_flight_max: 16,
             tail_records_max: 64,
             own_deletes_max: 1024,
@@ -138,6 +142,7 @@ impl Limits {
                 self.pending_checkpoints_max as u64,
             ),
             ("tombstones_max", self.tombstones_max as u64),
+            ("swept_files_max", self.swept_files_max as u64),
             ("deletes_in_flight_max", self.deletes_in_flight_max as u64),
             ("tail_records_max", self.tail_records_max as u64),
             ("own_deletes_max", self.own_deletes_max as u64),

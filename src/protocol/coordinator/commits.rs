@@ -54,6 +54,12 @@ pub struct Covered {
     ended: Vec<AttemptId>,
     pins: usize,
     forgotten: Vec<FileName>,
+    /// Garbage that finds no room among the tombstones, in order: the sweep's from then on.
+    pub(super) left: Vec<FileName>,
+    /// Those of them that the manifest knows as released.
+    pub(super) left_released: Vec<FileName>,
+    /// What the sweep had found and is accounted for by now.
+    pub(super) accounted_for: Vec<FileName>,
     snapshot: Option<ManifestName>,
 }
 
@@ -179,6 +185,8 @@ impl Coordinator {
             return;
         }
         self.garbage.looked();
+        // Nothing is to commit, so nothing has to be waited for.
+        self.leave_to_sweep(&covered.left);
         if self.phase == Phase::Closing && self.attempts.is_empty() {
             self.closed();
         }
@@ -203,13 +211,18 @@ impl Coordinator {
             }
             None => wanted |= self.deploy_changes(&mut changes, &mut covered),
         }
-        wanted |= self.garbage_changes(&covered, &mut changes);
+        wanted |= self.garbage_changes(&mut covered, &mut changes);
         covered.forgotten = self.deletes.confirmed();
-        if !covered.forgotten.is_empty() {
+        wanted |= self.deletes.forgets_now();
+        let forgotten: BTreeSet<_> = covered
+            .forgotten
+            .iter()
+            .chain(&covered.left_released)
+            .collect();
+        if !forgotten.is_empty() {
             changes.push(Change::Forget {
-                files: covered.forgotten.clone(),
+                files: forgotten.into_iter().copied().collect(),
             });
-            wanted |= self.deletes.forgets_now();
         }
         wanted |= self.reserve_changes(&mut changes, &covered);
         covered.snapshot = self.snapshot.ready();
@@ -589,7 +602,7 @@ impl Coordinator {
         }
     }
 
-    fn settle(&mut self, now: Timestamp, covered: Covered, condemned: Vec<FileName>) {
+    fn settle(&mut self, now: Timestamp, mut covered: Covered, condemned: Vec<FileName>) {
         self.commits.renew = false;
         for intent in self.commits.pins.drain(..covered.pins).collect::<Vec<_>>() {
             self.tell(Notice::Done {
@@ -600,20 +613,20 @@ impl Coordinator {
         if let Some(checkpoint) = covered.completes {
             self.completed(now, checkpoint, &covered.subsumed);
         }
-        for attempt in covered.ended {
+        for attempt in &covered.ended {
             // One that was triggered while its end was being committed answers no more.
-            if let Some(subtask) = self.attempts.get(&attempt).map(|state| state.subtask) {
+            if let Some(subtask) = self.attempts.get(attempt).map(|state| state.subtask) {
                 self.abort_those_with(now, subtask);
             }
-            self.forget_attempt(attempt);
+            self.forget_attempt(*attempt);
         }
-        if let Some(deployed) = covered.deployed {
+        if let Some(deployed) = covered.deployed.take() {
             self.commits.deploys.pop_front();
             self.deployed(deployed.request, deployed.attempts, deployed.restore);
         }
         self.deletes.forgotten(&covered.forgotten);
-        self.condemned(condemned);
-        if !self.manifest().released().is_empty() {
+        self.condemned(condemned, &covered);
+        if !self.manifest().released().is_empty() || self.garbage.waits() {
             // There was no room for more tombstones, or an acknowledgement held them.
             self.garbage.look();
         }

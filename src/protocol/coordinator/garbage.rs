@@ -11,6 +11,8 @@
 //!  staged by a live attempt ------------(c)---------------+--> tombstone --deleted--> forgotten
 //!  staged by an attempt that is over --> orphan ----------+
 //!  found by the sweep --------------------> swept --------+
+//!
+//!  beyond as many tombstones as may be: forgotten here, found again by the sweep
 //! ```
 
 use alloc::collections::BTreeSet;
@@ -65,6 +67,11 @@ impl Candidates {
         self.look = false;
     }
 
+    /// Whether files that may be garbage wait for room, or for an acknowledgement to be over.
+    pub(super) fn waits(&self) -> bool {
+        !self.orphans.is_empty() || !self.swept.is_empty()
+    }
+
     pub(super) fn looks(&self) -> bool {
         self.look
     }
@@ -76,37 +83,58 @@ impl Candidates {
 
 impl Coordinator {
     /// What the next commit condemns, and whether that is a reason to make one.
-    pub(super) fn garbage_changes(&self, covered: &Covered, changes: &mut Vec<Change>) -> bool {
-        let manifest = self.manifest();
+    ///
+    /// What finds no room among the tombstones is left to the sweep, which finds it again: it is
+    /// held in memory no more, and leaves the released files by being condemned and forgotten in
+    /// one record. Otherwise a store that refuses to delete would let both grow for ever.
+    pub(super) fn garbage_changes(&self, covered: &mut Covered, changes: &mut Vec<Change>) -> bool {
         let completes = covered.completes;
         if !self.garbage.look && completes.is_none() {
             return false;
         }
+        let manifest = self.manifest();
         let limit = self.config.limits.tombstones_max;
         let room = limit.saturating_sub(manifest.tombstones().len());
-        if room == 0 {
-            return false;
-        }
         let spared = self.spared(completes);
-        let mut files: BTreeSet<FileName> = manifest.released().keys().copied().collect();
-        files.extend(self.freed_by(covered, changes).into_keys());
-        files.retain(|file| guard!(ReturningIsSpared, !spared.contains(file)));
-        files.extend(self.staged_garbage(completes));
-        files.extend(
-            self.garbage
-                .orphans
-                .iter()
-                .filter(|file| !self.is_named(**file, completes))
-                .filter(|file| !manifest.registry().holds(**file)),
-        );
-        files.extend(self.swept_garbage());
-        // Past the limit nothing more is condemned; released files wait, the rest is swept later.
-        let files: Vec<_> = files.into_iter().take(room).collect();
-        let wanted = !files.is_empty();
+        let mut released: BTreeSet<FileName> = manifest.released().keys().copied().collect();
+        released.extend(self.freed_by(covered, changes).into_keys());
+        released.retain(|file| guard!(ReturningIsSpared, !spared.contains(file)));
+        let mut files: BTreeSet<FileName> = self.staged_garbage(completes).into_iter().collect();
+        files.extend(self.orphaned_garbage(completes));
+        files.extend(&released);
+        let (swept, accounted_for) = self.swept_garbage(room);
+        covered.accounted_for = accounted_for;
+        let mut condemned = Vec::new();
+        let mut place = 0;
+        // Oldest first, whoever knows of it, so that nothing waits for ever.
+        for file in files.iter().chain(&swept).collect::<BTreeSet<_>>() {
+            if place < room {
+                place += 1;
+                condemned.push(*file);
+            } else if files.contains(file) {
+                sometimes!(GarbageLeftToTheSweep);
+                covered.left.push(*file);
+                if released.contains(file) {
+                    condemned.push(*file);
+                    covered.left_released.push(*file);
+                }
+            }
+        }
+        let wanted = !condemned.is_empty();
         if wanted {
-            changes.push(Change::Condemn { files });
+            changes.push(Change::Condemn { files: condemned });
         }
         wanted
+    }
+
+    fn orphaned_garbage(
+        &self,
+        completes: Option<CheckpointId>,
+    ) -> impl Iterator<Item = FileName> + '_ {
+        let orphans = self.garbage.orphans.iter().copied();
+        orphans
+            .filter(move |file| !self.is_named(*file, completes))
+            .filter(|file| !self.manifest().registry().holds(*file))
     }
 
     /// What the completion and the dropped checkpoints of this commit leave to nobody.
@@ -183,19 +211,25 @@ impl Coordinator {
     }
 
     /// The sweep listed first; now, against the manifest that this commit builds on, whatever has
-    /// come to be accounted for meanwhile is left alone.
-    fn swept_garbage(&self) -> Vec<FileName> {
-        if self.garbage.swept.is_empty() {
-            return Vec::new();
+    /// come to be accounted for meanwhile is left alone. The first that are garbage, as many as
+    /// there is room for, and those among them that are not.
+    fn swept_garbage(&self, room: usize) -> (Vec<FileName>, Vec<FileName>) {
+        let mut garbage = Vec::new();
+        let mut accounted_for = Vec::new();
+        for file in &self.garbage.swept {
+            if garbage.len() == room {
+                break;
+            }
+            if self.is_sweepable(*file) {
+                garbage.push(*file);
+            } else {
+                accounted_for.push(*file);
+            }
         }
-        let known = self.manifest().registry().known_among(&self.garbage.swept);
-        let swept = self.garbage.swept.iter().copied();
-        swept
-            .filter(|file| !known.contains(file) && self.is_sweepable(*file))
-            .collect()
+        (garbage, accounted_for)
     }
 
-    /// Whether nothing but the registry could account for a file that was listed.
+    /// Whether nothing accounts for a file that was listed.
     pub(super) fn is_sweepable(&self, file: FileName) -> bool {
         let manifest = self.manifest();
         let below_floor = self.attempts.get(&file.attempt).is_some_and(|state| {
@@ -207,20 +241,35 @@ impl Coordinator {
         ) && !manifest.tombstones().contains(&file)
             && !manifest.released().contains_key(&file)
             && !self.garbage.is_orphan(file)
+            && !manifest.registry().holds(file)
             && !self.is_named(file, None)
     }
 
-    /// These files are tombstones now: nothing else is to be thought about them, but to delete
-    /// them. What the sweep has found since the commit was built waits for the next one.
-    pub(super) fn condemned(&mut self, files: Vec<FileName>) {
+    /// The end of a commit's garbage: what is condemned is to be deleted and nothing else is to be
+    /// thought about it, and what was left to the sweep is not known of any more.
+    pub(super) fn condemned(&mut self, mut files: Vec<FileName>, covered: &Covered) {
+        files.retain(|file| covered.left.binary_search(file).is_err());
         for file in &files {
-            self.garbage.orphans.remove(file);
-            self.garbage.swept.remove(file);
-            if let Some(state) = self.attempts.get_mut(&file.attempt) {
-                state.staged.remove(file);
-            }
+            self.forget_garbage(*file);
         }
-        self.garbage.swept = self.swept_garbage().into_iter().collect();
+        self.leave_to_sweep(&covered.left);
+        for file in &covered.accounted_for {
+            self.garbage.swept.remove(file);
+        }
         self.deletes.add(files);
+    }
+
+    pub(super) fn leave_to_sweep(&mut self, files: &[FileName]) {
+        for file in files {
+            self.forget_garbage(*file);
+        }
+    }
+
+    fn forget_garbage(&mut self, file: FileName) {
+        self.garbage.orphans.remove(&file);
+        self.garbage.swept.remove(&file);
+        if let Some(state) = self.attempts.get_mut(&file.attempt) {
+            state.staged.remove(&file);
+        }
     }
 }

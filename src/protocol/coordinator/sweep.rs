@@ -108,18 +108,10 @@ impl Coordinator {
     }
 
     fn sweep_files(&mut self, listed: &BTreeSet<FileName>) {
-        let candidates: BTreeSet<FileName> = listed
-            .iter()
-            .copied()
-            .filter(|file| self.is_sweepable(*file))
-            .collect();
-        if candidates.is_empty() {
-            return;
-        }
-        let known = self.manifest().registry().known_among(&candidates);
-        let swept: Vec<_> = candidates.difference(&known).copied().collect();
+        let listed = listed.iter().copied();
+        let swept: Vec<_> = listed.filter(|file| self.is_sweepable(*file)).collect();
         sometimes!(SweepFoundGarbage, !swept.is_empty());
-        let limit = self.config.limits.tombstones_max;
+        let limit = self.config.limits.swept_files_max;
         self.garbage.swept(swept.into_iter(), limit);
     }
 

@@ -67,7 +67,8 @@ pub enum Change {
         /// The files, in order.
         files: Vec<FileName>,
     },
-    /// Tombstones whose deletion is confirmed are forgotten.
+    /// Tombstones are forgotten: their deletion is confirmed, or, beyond as many as may be, they are
+    /// left to the sweep in the record that condemns them.
     Forget {
         /// The files, in order.
         files: Vec<FileName>,

@@ -7,6 +7,7 @@
 
 mod attempts;
 mod commits;
+mod garbage;
 mod lifecycle;
 mod unknown;
 mod world;

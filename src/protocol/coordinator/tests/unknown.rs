@@ -122,7 +122,10 @@ fn what_a_life_that_breaks_leaves_in_doubt_is_told_so() {
     world.store.swaps = Some(Swaps::Hold);
     let _ = world.acknowledge(checkpoint, &[2], &[]);
     let foreign = Current::genesis(RootId(99), "another".into());
-    world.store.objects.insert("CURRENT".into(), foreign.encode());
+    world
+        .store
+        .objects
+        .insert("CURRENT".into(), foreign.encode());
     world.store.swaps = Some(Swaps::RefuseAnyway);
     world.drain();
     world.pass(Duration::from_secs(60));

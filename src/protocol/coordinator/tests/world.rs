@@ -157,6 +157,8 @@ pub struct World {
     pub notices: Vec<Notice>,
     pub sent: Vec<Message>,
     pub held: VecDeque<StoreCall>,
+    /// What acknowledgements say is the lowest number that may yet be named for the first time.
+    pub floor: u64,
     requests: u64,
 }
 
@@ -224,6 +226,7 @@ impl World {
             notices: Vec::new(),
             sent: Vec::new(),
             held: VecDeque::new(),
+            floor: 0,
             requests: 0,
         };
         world.drain();
@@ -348,7 +351,7 @@ impl World {
             files,
             user_bytes: vec![1, 2, 3],
             cut_at: WallClock(5),
-            floor: 0,
+            floor: self.floor,
         })))
     }
 
