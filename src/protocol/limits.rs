@@ -183,6 +183,17 @@ impl Limits {
         Ok(())
     }
 
+    /// Counts a try. Once the wait grows no more, tries are not told apart: the future is the same.
+    #[must_use]
+    pub fn one_more_try(&self, tries: u32) -> u32 {
+        let next = tries.saturating_add(1);
+        if tries > 0 && self.retry_delay_after(tries) == self.retry_delay_after(next) {
+            tries
+        } else {
+            next
+        }
+    }
+
     /// The wait before try number `tries` (from 1): `retry_delay`, doubled each time, bounded.
     #[must_use]
     pub fn retry_delay_after(&self, tries: u32) -> Duration {

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod commit;
 pub mod coordinator;
+pub mod deletes;
 pub mod file;
 pub mod guest;
 pub mod id;
@@ -19,3 +20,4 @@ pub mod subtask;
 #[cfg(test)]
 mod testing;
 pub mod time;
+pub mod timers;

@@ -4,12 +4,13 @@
 //! a late or doubled delete is harmless. When a delete is confirmed, a later commit forgets the
 //! tombstone. Nothing waits for a delete (FLINK-17073's back-pressure on triggers is not ours).
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::Coordinator;
 use super::timers::Timer;
 use crate::protocol::answer::{Answer, Failure};
+use crate::protocol::deletes;
 use crate::protocol::id::FileName;
 use crate::protocol::marks::guard;
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -19,23 +20,21 @@ use crate::protocol::time::Timestamp;
 /// Tombstones on their way out.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Deletes {
-    waiting: BTreeSet<FileName>,
-    in_flight: BTreeSet<FileName>,
-    /// Deletes that did not succeed, with how often, and what the store said last.
-    refused: BTreeMap<FileName, (u32, Option<Failure>)>,
+    files: deletes::Deletes<FileName>,
+    /// Those that are gone and not forgotten.
     confirmed: BTreeSet<FileName>,
     forget_now: bool,
 }
 
 impl Deletes {
     pub(super) fn add(&mut self, files: Vec<FileName>) {
-        self.waiting.extend(files);
+        for file in files {
+            self.files.add(file);
+        }
     }
 
     pub(super) fn again(&mut self, file: FileName) {
-        if self.refused.contains_key(&file) {
-            self.waiting.insert(file);
-        }
+        self.files.again(file);
     }
 
     pub(super) fn confirmed(&self) -> Vec<FileName> {
@@ -61,17 +60,13 @@ impl Deletes {
     /// Whether nothing is left to delete or to forget.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-            && self.in_flight.is_empty()
-            && self.refused.is_empty()
-            && self.confirmed.is_empty()
+        self.files.is_empty() && self.confirmed.is_empty()
     }
 
     /// A delete that the store does not do, if there is one.
     #[must_use]
     pub fn refused(&self) -> Option<(FileName, u32, Option<&Failure>)> {
-        let (file, (tries, failure)) = self.refused.first_key_value()?;
-        Some((*file, *tries, failure.as_ref()))
+        self.files.refused()
     }
 }
 
@@ -80,16 +75,13 @@ impl Coordinator {
         if !self.leads() {
             return;
         }
-        while self.deletes.in_flight.len() < self.config.limits.deletes_in_flight_max {
-            let Some(file) = self.deletes.waiting.pop_first() else {
-                return;
-            };
-            if guard!(
-                DeletesOnlyTombstones,
-                self.manifest().tombstones().contains(&file)
-            ) {
-                self.deletes.in_flight.insert(file);
+        let max = self.config.limits.deletes_in_flight_max;
+        while let Some(file) = self.deletes.files.next(max) {
+            let condemned = self.manifest().tombstones().contains(&file);
+            if guard!(DeletesOnlyTombstones, condemned) {
                 self.store(StoreCall::DeleteFile { name: file });
+            } else {
+                self.deletes.files.remove(file);
             }
         }
     }
@@ -100,12 +92,12 @@ impl Coordinator {
         file: FileName,
         answer: Answer<StorePayload>,
     ) -> Outcome {
-        if !self.deletes.in_flight.remove(&file) {
+        if !self.deletes.files.is_in_flight(file) {
             return Outcome::Ignored(Ignored::UnknownToken);
         }
         let failure = match answer {
             Answer::Done(_) => {
-                self.deletes.refused.remove(&file);
+                self.deletes.files.remove(file);
                 self.deletes.confirmed.insert(file);
                 self.forget_soon(now);
                 return Outcome::Accepted;
@@ -113,10 +105,8 @@ impl Coordinator {
             Answer::Refused => None,
             Answer::Failed(failure) | Answer::Unknown(failure) => Some(failure),
         };
-        let refused = self.deletes.refused.entry(file).or_insert((0, None));
-        refused.0 = refused.0.saturating_add(1);
-        refused.1 = failure;
-        let delay = self.config.limits.retry_delay_after(refused.0);
+        let limits = &self.config.limits;
+        let delay = self.deletes.files.refuse(file, failure, limits);
         self.timers.arm(Timer::Delete(file), now + delay);
         Outcome::Accepted
     }

@@ -292,7 +292,7 @@ impl Coordinator {
             Timer::Forget => self.deletes.forget_now(),
             Timer::Renew => self.commits.renew(),
             Timer::Lead => self.tell_of_leadership_again(now),
-            Timer::DeleteManifest => self.delete_manifest_objects(),
+            Timer::DeleteManifest(name) => self.delete_manifest_object_again(name),
         }
     }
 

@@ -8,12 +8,12 @@
 //! The previous snapshot and the records since it stay until this one was read back, so that one
 //! damaged object loses nothing.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::Coordinator;
 use super::timers::Timer;
 use crate::protocol::answer::Answer;
+use crate::protocol::deletes::Deletes;
 use crate::protocol::id::ManifestName;
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -40,9 +40,8 @@ pub struct Snapshots {
     writing: Option<Writing>,
     ready: Option<ManifestName>,
     failed_in_a_row: u32,
-    /// Objects to delete, with the tries so far.
-    obsolete: BTreeMap<ManifestName, u32>,
-    deleting: BTreeSet<ManifestName>,
+    /// Objects to delete.
+    obsolete: Deletes<ManifestName>,
 }
 
 impl Snapshots {
@@ -69,7 +68,7 @@ impl Snapshots {
 
     pub(super) fn obsolete(&mut self, names: impl IntoIterator<Item = ManifestName>) {
         for name in names {
-            self.obsolete.entry(name).or_insert(0);
+            self.obsolete.add(name);
         }
     }
 
@@ -180,23 +179,15 @@ impl Coordinator {
     }
 
     pub(super) fn delete_manifest_objects(&mut self) {
-        if self.timers.is_armed(Timer::DeleteManifest) {
-            return;
-        }
-        let room = self.config.limits.deletes_in_flight_max;
-        let free = room.saturating_sub(self.snapshot.deleting.len());
-        let next: Vec<_> = self
-            .snapshot
-            .obsolete
-            .keys()
-            .filter(|name| !self.snapshot.deleting.contains(name))
-            .take(free)
-            .copied()
-            .collect();
-        for name in next {
-            self.snapshot.deleting.insert(name);
+        let max = self.config.limits.deletes_in_flight_max;
+        while let Some(name) = self.snapshot.obsolete.next(max) {
             self.store(StoreCall::DeleteManifest { name });
         }
+    }
+
+    pub(super) fn delete_manifest_object_again(&mut self, name: ManifestName) {
+        self.snapshot.obsolete.again(name);
+        self.delete_manifest_objects();
     }
 
     pub(super) fn manifest_object_deleted(
@@ -205,21 +196,22 @@ impl Coordinator {
         name: ManifestName,
         answer: Answer<StorePayload>,
     ) -> Outcome {
-        if !self.snapshot.deleting.remove(&name) {
+        if !self.snapshot.obsolete.is_in_flight(name) {
             return Outcome::Ignored(Ignored::UnknownToken);
         }
-        match answer {
+        let failure = match answer {
             Answer::Done(_) => {
-                self.snapshot.obsolete.remove(&name);
+                self.snapshot.obsolete.remove(name);
                 self.delete_manifest_objects();
+                return Outcome::Accepted;
             }
-            Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {
-                let tries = self.snapshot.obsolete.entry(name).or_insert(0);
-                *tries = tries.saturating_add(1);
-                let delay = self.config.limits.retry_delay_after(*tries);
-                self.timers.arm(Timer::DeleteManifest, now + delay);
-            }
-        }
+            Answer::Refused => None,
+            Answer::Failed(failure) | Answer::Unknown(failure) => Some(failure),
+        };
+        let limits = &self.config.limits;
+        let delay = self.snapshot.obsolete.refuse(name, failure, limits);
+        self.timers.arm(Timer::DeleteManifest(name), now + delay);
+        self.delete_manifest_objects();
         Outcome::Accepted
     }
 }

@@ -1,13 +1,7 @@
 //! The coordinator's timers: all of them, by name.
-//!
-//! Absolute times stand nowhere else in the machine, so that states which differ by the clock alone
-//! become equal once they are rebased.
 
-use alloc::collections::BTreeMap;
-use core::time::Duration;
-
-use crate::protocol::id::{CheckpointId, FileName};
-use crate::protocol::time::Timestamp;
+use crate::protocol::id::{CheckpointId, FileName, ManifestName};
+use crate::protocol::timers;
 
 /// What is due at some time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,64 +36,9 @@ pub enum Timer {
     Renew,
     /// Tell attempts that did not attach yet of this leader again.
     Lead,
-    /// Delete manifest objects again.
-    DeleteManifest,
+    /// Delete a manifest object again.
+    DeleteManifest(ManifestName),
 }
 
 /// The armed timers.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Timers {
-    due: BTreeMap<Timer, Timestamp>,
-}
-
-impl Timers {
-    /// Arms a timer; an armed one is moved.
-    pub fn arm(&mut self, timer: Timer, at: Timestamp) {
-        self.due.insert(timer, at);
-    }
-
-    /// Disarms a timer.
-    pub fn disarm(&mut self, timer: Timer) {
-        self.due.remove(&timer);
-    }
-
-    /// Disarms all of them.
-    pub fn clear(&mut self) {
-        self.due.clear();
-    }
-
-    /// Whether a timer is armed.
-    #[must_use]
-    pub fn is_armed(&self, timer: Timer) -> bool {
-        self.due.contains_key(&timer)
-    }
-
-    /// When the next one is due.
-    #[must_use]
-    pub fn next(&self) -> Option<Timestamp> {
-        self.due.values().min().copied()
-    }
-
-    /// Takes the timer that has been due for longest, if one is due by now.
-    pub fn take_due(&mut self, now: Timestamp) -> Option<Timer> {
-        let (at, timer) = self.due.iter().map(|(timer, at)| (*at, *timer)).min()?;
-        if at > now {
-            return None;
-        }
-        self.due.remove(&timer);
-        Some(timer)
-    }
-
-    /// The armed timers with their times, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (Timer, Timestamp)> + '_ {
-        self.due.iter().map(|(timer, at)| (*timer, *at))
-    }
-
-    /// Makes all times relative to `now`, so that states which differ by the clock alone are equal.
-    pub fn rebase(&mut self, now: Timestamp) {
-        for at in self.due.values_mut() {
-            let left: Duration = at.since(now);
-            *at = Timestamp(0) + left;
-        }
-    }
-}
+pub type Timers = timers::Timers<Timer>;

@@ -119,8 +119,7 @@ impl Coordinator {
 
     /// Flink's rule 2.2.4c: the interval's timer is armed for what is left of the pause.
     fn periodic_again_after_pause(&mut self, now: Timestamp) {
-        let due = self.timers.iter().find(|(timer, _)| *timer == Timer::Pause);
-        if let (Some((_, at)), Some(_)) = (due, self.config.interval) {
+        if let (Some(at), Some(_)) = (self.timers.at(Timer::Pause), self.config.interval) {
             self.timers.arm(Timer::Periodic, at.max(now));
         }
     }

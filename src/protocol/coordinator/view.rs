@@ -188,7 +188,7 @@ impl Coordinator {
         self.deletes.refused().map(|(file, tries, failure)| {
             let said = failure.map_or_else(|| "refused".to_string(), ToString::to_string);
             Waiting::Delete(alloc::format!(
-                "{file} is not deleted after {tries} tries: {said}"
+                "{file} is not deleted after at least {tries} tries: {said}"
             ))
         })
     }

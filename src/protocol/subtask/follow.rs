@@ -124,7 +124,7 @@ impl Subtask {
             declared,
             floor: self.floor(),
         })));
-        self.timers.set(Timer::Attach, self.wait_after(tries));
+        self.set_timer(Timer::Attach, self.wait_after(tries));
     }
 
     fn on_attached(&mut self, attached: &Attached) -> Outcome {
@@ -142,7 +142,7 @@ impl Subtask {
         if self.attaching.take().is_none() {
             return false;
         }
-        self.timers.clear(Timer::Attach);
+        self.timers.disarm(Timer::Attach);
         for name in self.unsettled.keys() {
             self.unnamed.remove(&name.number);
         }

@@ -51,19 +51,19 @@ pub use view::{
     Waiting,
 };
 
-use delete::Delete;
 use files::{FileKey, FileTable};
 use hold::Hold;
 use reply::Reply;
 use snapshot::Snapshot;
-use timers::Timers;
 use upload::Upload;
 
+use super::deletes::Deletes;
 use super::file::FileDescription;
 use super::id::{AttemptId, CheckpointId, Epoch, FileName, RootId, SubtaskId};
 use super::limits::Limits;
 use super::outcome::{Ignored, Outcome};
 use super::time::Timestamp;
+use super::timers::Timers;
 
 /// What an attempt is told once, when it is made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -157,8 +157,10 @@ pub struct Subtask {
     replies: BTreeMap<CheckpointId, Reply>,
     /// The names that a new leader may not know: with the last acknowledgement that bore them.
     unsettled: BTreeMap<FileName, CheckpointId>,
-    deletes: BTreeMap<FileName, Delete>,
-    timers: Timers,
+    deletes: Deletes<FileName>,
+    /// The latest time it was given.
+    now: Timestamp,
+    timers: Timers<Timer>,
     actions: VecDeque<Action>,
 }
 
@@ -213,8 +215,9 @@ impl Subtask {
             bases: checkpoint.into_iter().collect(),
             replies: BTreeMap::new(),
             unsettled: BTreeMap::new(),
-            deletes: BTreeMap::new(),
-            timers: Timers::new(now),
+            deletes: Deletes::default(),
+            now,
+            timers: Timers::default(),
             actions: VecDeque::new(),
             config,
         }
@@ -258,12 +261,12 @@ impl Subtask {
     /// When time goes backwards, or actions were not drained.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.begin_step(now);
-        while let Some(timer) = self.timers.pop_due() {
+        while let Some(timer) = self.timers.take_due(now) {
             match timer {
                 Timer::Attach => self.send_attach(),
                 Timer::Reply(checkpoint) => self.send_reply(checkpoint),
                 Timer::Upload(name) => self.send_upload(name),
-                Timer::Delete(name) => self.retry_delete(name),
+                Timer::Delete(name) => self.deletes.again(name),
             }
         }
         self.go_on();
@@ -283,7 +286,9 @@ impl Subtask {
     /// Shifts the machine's times so that `now` becomes zero; the driver's clock goes on from
     /// there. States that differ by the clock alone become equal.
     pub fn rebase_time(&mut self, now: Timestamp) {
+        self.advance(now);
         self.timers.rebase(now);
+        self.now = Timestamp(0);
     }
 
     fn begin_step(&mut self, now: Timestamp) {
@@ -293,7 +298,22 @@ impl Subtask {
             self.config.attempt,
             self.config.subtask
         );
-        self.timers.advance(now);
+        self.advance(now);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        assert!(
+            now >= self.now,
+            "{}: time goes back from {} to {now}",
+            self.config.attempt,
+            self.now
+        );
+        self.now = now;
+    }
+
+    /// Arms a timer for after a delay.
+    fn set_timer(&mut self, timer: Timer, delay: Duration) {
+        self.timers.arm(timer, self.now + delay);
     }
 
     /// Starts what can start after a step.
@@ -310,14 +330,8 @@ impl Subtask {
         self.config.limits.retry_delay_after(tries)
     }
 
-    /// Counts a try. Once the wait grows no more, tries are not told apart: the future is the same.
     fn one_more_try(&self, tries: u32) -> u32 {
-        let next = tries + 1;
-        if tries > 0 && self.wait_after(tries) == self.wait_after(next) {
-            tries
-        } else {
-            next
-        }
+        self.config.limits.one_more_try(tries)
     }
 
     fn is_own(&self, name: FileName) -> bool {
@@ -342,7 +356,7 @@ impl Subtask {
     pub(super) fn close(&mut self) {
         self.life = Life::Closing;
         self.end_epoch();
-        self.timers.clear(Timer::Attach);
+        self.timers.disarm(Timer::Attach);
         self.attaching = None;
         let keys: Vec<FileKey> = self.files.all().map(|(key, _)| key).collect();
         for key in &keys {

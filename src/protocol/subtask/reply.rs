@@ -160,13 +160,13 @@ impl Subtask {
         }
         self.actions.push_back(Action::Send(message));
         let wait = self.wait_after(tries);
-        self.timers.set(Timer::Reply(checkpoint), wait);
+        self.set_timer(Timer::Reply(checkpoint), wait);
     }
 
     /// Ends the repetition of what was said of a checkpoint.
     pub(super) fn end_reply(&mut self, checkpoint: CheckpointId) -> Option<Said> {
         let reply = self.replies.remove(&checkpoint)?;
-        self.timers.clear(Timer::Reply(checkpoint));
+        self.timers.disarm(Timer::Reply(checkpoint));
         Some(reply.message)
     }
 }

@@ -192,7 +192,7 @@ impl Subtask {
             ..upload
         };
         self.uploads.insert(name, upload);
-        self.timers.set(Timer::Upload(name), self.wait_after(tries));
+        self.set_timer(Timer::Upload(name), self.wait_after(tries));
     }
 
     /// Tries again under a fresh name, later. The old one is the attempt's to delete: what it holds
@@ -221,7 +221,7 @@ impl Subtask {
     /// An upload is over without success.
     fn end_upload(&mut self, name: FileName, upload: &Upload, may_exist: bool) {
         self.uploads.remove(&name);
-        self.timers.clear(Timer::Upload(name));
+        self.timers.disarm(Timer::Upload(name));
         self.unnamed.remove(&name.number);
         if guard!(NameIsForgottenOnlyIfNothingMayExist, !may_exist) {
             // Failed for certain each time: there is nothing to delete.

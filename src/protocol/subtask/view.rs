@@ -4,7 +4,6 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt;
 
-use super::delete::DeleteStage;
 use super::files::{File, FileKey, Remote};
 use super::reply::Said;
 use super::snapshot::Phase;
@@ -253,10 +252,11 @@ impl Subtask {
                 .collect(),
             deletes: self
                 .deletes
-                .iter()
-                .map(|(&name, delete)| DeleteView {
+                .names()
+                .into_iter()
+                .map(|name| DeleteView {
                     name,
-                    in_flight: delete.stage == DeleteStage::InFlight,
+                    in_flight: self.deletes.is_in_flight(name),
                 })
                 .collect(),
             owned: self.owned(),
@@ -320,7 +320,7 @@ impl Subtask {
             Remote::Stored { name, named, .. } => (!named).then_some(name),
         });
         let uploads = self.uploads.keys().copied();
-        let deletes = self.deletes.keys().copied();
+        let deletes = self.deletes.names();
         stored.chain(uploads).chain(deletes).collect()
     }
 
@@ -370,7 +370,7 @@ impl Subtask {
                 Waiting::Cancelled(attempt, name)
             });
         }
-        let (&name, _) = self.deletes.first_key_value()?;
+        let name = *self.deletes.names().first()?;
         Some(Waiting::Deleted {
             attempt,
             count: self.deletes.len(),
