@@ -15,6 +15,7 @@
 //! - Once a swap's outcome is unknown, only `CURRENT` having moved past the version it was based on
 //!   ends the commit: an unchanged `CURRENT` settles nothing, since the request may land later.
 //! - It acts on neither outcome before it knows, and deletes nothing itself.
+//! - Nothing is written that is larger than a reader takes.
 //! - No two commits share a name, so "exists already" with the same bytes is "done".
 //!
 //! What it does not do: apply the record, decide what to commit, or keep time. Specification:
@@ -22,9 +23,10 @@
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::answer::{Answer, Failure, FailureKind, Tag};
-use super::id::ManifestName;
+use super::id::{ManifestName, ObjectName};
 use super::limits::Limits;
 use super::manifest::{Current, Record};
 use super::marks::{guard, sometimes};
@@ -42,8 +44,14 @@ pub struct Commit {
     base: Current,
     tag: Tag,
     next: Current,
+    next_body: Vec<u8>,
     step: Step,
+    /// Tries of this step, as far as they make a difference to the wait.
     tries: u32,
+    /// From this number on they make none.
+    tries_max: u32,
+    /// How often this step failed for certain, or read something damaged.
+    certain_failures: u32,
     /// A swap was answered `Unknown`: it may still land.
     in_doubt: Option<Failure>,
     /// What the store said last that was no success, whatever the step.
@@ -64,7 +72,7 @@ pub enum Progress {
     /// Make this call; its answer comes back through [`Commit::handle_answer`].
     Call(StoreCall),
     /// Wait as long as [`Limits::retry_delay_after`] says for so many tries, then
-    /// [`Commit::resume`].
+    /// [`Commit::call`].
     Wait(u32),
     /// It is over.
     End(CommitEnd),
@@ -103,10 +111,20 @@ impl Commit {
     /// A commit of `record` on top of `base`, which `CURRENT` held under `tag`; `next` is what
     /// `CURRENT` is to hold.
     ///
+    /// # Errors
+    /// When the record or `CURRENT` would be larger than a reader takes: what can't be loaded is
+    /// never written.
+    ///
     /// # Panics
     /// When record, base and next do not follow each other.
-    #[must_use]
-    pub fn new(name: ManifestName, record: Record, base: Current, tag: Tag, next: Current) -> Self {
+    pub fn new(
+        name: ManifestName,
+        record: Record,
+        base: Current,
+        tag: Tag,
+        next: Current,
+        limits: &Limits,
+    ) -> Result<Self, Failure> {
         assert!(
             record.version == base.version().next(),
             "{name} follows {}",
@@ -122,19 +140,28 @@ impl Commit {
             "{name} makes {}",
             next.version()
         );
-        let body = record.encode();
-        Self {
+        let (body, next_body) = (record.encode(), next.encode());
+        check_size(&name, body.len(), limits.manifest_object_bytes_max)?;
+        check_size(
+            &ObjectName::Current,
+            next_body.len(),
+            limits.current_bytes_max,
+        )?;
+        Ok(Self {
             name,
             record,
             body,
             base,
             tag,
             next,
+            next_body,
             step: Step::Putting,
             tries: 0,
+            tries_max: limits.tries_told_apart(),
+            certain_failures: 0,
             in_doubt: None,
             trouble: None,
-        }
+        })
     }
 
     /// The name of its record.
@@ -180,8 +207,8 @@ impl Commit {
 
     /// The call to make now: at the start, and after a wait.
     #[must_use]
-    pub fn resume(&mut self) -> Progress {
-        Progress::Call(match self.step {
+    pub fn call(&self) -> StoreCall {
+        match self.step {
             Step::Putting => StoreCall::Put {
                 name: self.name,
                 body: self.body.clone(),
@@ -192,12 +219,12 @@ impl Commit {
             Step::Swapping => StoreCall::Swap {
                 name: self.name,
                 expected: self.tag.clone(),
-                body: self.next.encode(),
+                body: self.next_body.clone(),
             },
             Step::Judging => StoreCall::Read {
                 token: StoreToken::ReadCurrent,
             },
-        })
+        }
     }
 
     /// Whether an answer with this token is the one that is waited for.
@@ -232,18 +259,26 @@ impl Commit {
     fn go_to(&mut self, step: Step) -> Progress {
         self.step = step;
         self.tries = 0;
-        self.resume()
+        self.certain_failures = 0;
+        Progress::Call(self.call())
     }
 
     fn wait(&mut self) -> Progress {
-        self.tries = self.tries.saturating_add(1);
+        self.tries = (self.tries + 1).min(self.tries_max);
         Progress::Wait(self.tries)
+    }
+
+    /// Counts a certain failure. Answers that were lost before it do not count with it.
+    fn may_fail_again(&mut self) -> bool {
+        let may = self.certain_failures < CERTAIN_FAILURES_MAX;
+        self.certain_failures = (self.certain_failures + 1).min(CERTAIN_FAILURES_MAX);
+        may
     }
 
     /// Something failed for certain. While nothing is in doubt that ends the commit, unless the
     /// trouble may pass by itself soon.
     fn failed(&mut self, failure: Failure) -> Progress {
-        let may_pass = failure.kind.is_retryable() && self.tries < CERTAIN_FAILURES_MAX;
+        let may_pass = failure.kind.is_retryable() && self.may_fail_again();
         if guard!(DoubtIsRepeated, self.in_doubt.is_none()) && !may_pass {
             return Progress::End(CommitEnd::Failed(failure));
         }
@@ -274,6 +309,7 @@ impl Commit {
             Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
                 // The store answered "exists" before it shows the object.
                 self.step = Step::Putting;
+                self.certain_failures = 0;
                 self.wait()
             }
             Answer::Failed(failure) => self.failed(failure),
@@ -304,7 +340,7 @@ impl Commit {
         let current = match Current::decode(&bytes) {
             Ok(current) => current,
             // One read may be damaged on its way; what is damaged stays so.
-            Err(_) if self.tries < CERTAIN_FAILURES_MAX => return self.wait(),
+            Err(_) if self.may_fail_again() => return self.wait(),
             Err(error) => return broken(error.to_string()),
         };
         if current.root() != self.base.root() {
@@ -321,6 +357,7 @@ impl Commit {
             sometimes!(SwapRefusedAlthoughNothingWasStored);
             self.tag = tag;
             self.step = Step::Swapping;
+            self.certain_failures = 0;
             return self.wait();
         }
         self.moved(current, tag)
@@ -343,11 +380,19 @@ impl Commit {
         })
     }
 
-    /// How long the machine's driver waits before [`Self::resume`].
+    /// How long the machine's driver waits before the next [`Self::call`].
     #[must_use]
     pub fn delay(limits: &Limits, tries: u32) -> core::time::Duration {
         limits.retry_delay_after(tries)
     }
+}
+
+fn check_size(name: &dyn fmt::Display, found: usize, limit: usize) -> Result<(), Failure> {
+    if found <= limit {
+        return Ok(());
+    }
+    let cause = alloc::format!("{name} would have {found} bytes, and a reader takes {limit}");
+    Err(Failure::new(FailureKind::TooLarge, cause))
 }
 
 fn broken(cause: alloc::string::String) -> Progress {

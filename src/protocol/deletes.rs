@@ -155,7 +155,7 @@ mod tests {
         let limits = Limits::default();
         let mut deletes = Deletes::default();
         deletes.add(7);
-        let mut round = |deletes: &mut Deletes<u64>| {
+        let round = |deletes: &mut Deletes<u64>| {
             assert_eq!(deletes.next(1), Some(7));
             let delay = deletes.refuse(7, None, &limits);
             deletes.again(7);

@@ -91,6 +91,8 @@ pub struct Guest {
     limits: Limits,
     life: Nonce,
     names_drawn: u64,
+    /// The checkpoint of a commit whose outcome was lost: the manifest shows what came of it.
+    in_doubt: Option<CheckpointId>,
     step: Step,
     calls: VecDeque<StoreCall>,
 }
@@ -107,6 +109,7 @@ impl Guest {
             limits,
             life,
             names_drawn: 0,
+            in_doubt: None,
             step,
             calls,
         };
@@ -149,8 +152,7 @@ impl Guest {
                 commit, resume_at, ..
             } => {
                 if resume_at.take_if(|at| *at <= now).is_some() {
-                    let progress = commit.resume();
-                    self.progressed(now, progress);
+                    self.calls.push_back(commit.call());
                 }
             }
             Step::Done(_) => {}
@@ -218,10 +220,19 @@ impl Guest {
         manifest: &super::manifest::Manifest,
     ) -> Result<(CheckpointId, bool), GuestError> {
         let owner = self.wish.owner.clone();
-        let Some(checkpoint) = self.wish.checkpoint.or_else(|| manifest.restore_point()) else {
+        let is_pinned = |checkpoint| manifest.pins().contains(&(checkpoint, owner.clone()));
+        if let Some(tried) = self.in_doubt
+            && is_pinned(tried) == self.wish.begins
+        {
+            // It landed, whatever is the newest by now: to pin that as well would leave this one
+            // pinned for ever.
+            return Ok((tried, true));
+        }
+        let wished = self.wish.checkpoint.or_else(|| manifest.restore_point());
+        let Some(checkpoint) = wished else {
             return Err(GuestError::Unclaimed);
         };
-        let pinned = manifest.pins().contains(&(checkpoint, owner.clone()));
+        let pinned = is_pinned(checkpoint);
         if self.wish.begins {
             if !manifest.is_retained(checkpoint) {
                 let retained = manifest.retained().collect();
@@ -235,9 +246,8 @@ impl Guest {
             }
             return Ok((checkpoint, pinned));
         }
-        if pinned || self.names_drawn > 0 {
-            // After a try of its own, a pin that is gone was ended by that.
-            return Ok((checkpoint, !pinned));
+        if pinned {
+            return Ok((checkpoint, false));
         }
         Err(GuestError::NoSuchPin { checkpoint, owner })
     }
@@ -268,11 +278,12 @@ impl Guest {
             epoch,
             changes: vec![change],
         };
-        let next = current.successor(name, None).current;
-        let mut commit = Commit::new(name, record, current, tag, next);
-        if let Progress::Call(call) = commit.resume() {
-            self.calls.push_back(call);
-        }
+        let next = current.successor(name, None);
+        let commit = match Commit::new(name, record, current, tag, next, &self.limits) {
+            Ok(commit) => commit,
+            Err(failure) => return self.done(Err(GuestError::Commit(failure))),
+        };
+        self.calls.push_back(commit.call());
         self.step = Step::Committing {
             commit,
             checkpoint,
@@ -302,7 +313,10 @@ impl Guest {
                 self.load_again();
             }
             // Whether the pin is there shows in the manifest itself.
-            Progress::End(CommitEnd::Lost { .. }) => self.load_again(),
+            Progress::End(CommitEnd::Lost { .. }) => {
+                self.in_doubt = Some(checkpoint);
+                self.load_again();
+            }
             Progress::End(CommitEnd::Failed(failure) | CommitEnd::Broken(failure)) => {
                 self.done(Err(GuestError::Commit(failure)));
             }

@@ -18,7 +18,8 @@ pub struct Limits {
     pub checkpoint_id_block: u64,
     /// How many attempt numbers one commit reserves.
     pub attempt_id_block: u64,
-    /// Requests that may wait for their turn; Flink's queue has the same length.
+    /// Requests for checkpoints that may wait for their turn, and others that may wait for a commit;
+    /// Flink's queue has the same length.
     pub queued_requests_max: usize,
     /// Checkpoints pending at once, whatever the configuration asks for.
     pub pending_checkpoints_max: usize,
@@ -192,6 +193,16 @@ impl Limits {
         } else {
             next
         }
+    }
+
+    /// The least number of tries after which the wait grows no more.
+    #[must_use]
+    pub fn tries_told_apart(&self) -> u32 {
+        let mut tries = 1;
+        while self.one_more_try(tries) > tries {
+            tries += 1;
+        }
+        tries
     }
 
     /// The wait before try number `tries` (from 1): `retry_delay`, doubled each time, bounded.

@@ -108,6 +108,7 @@ pub(super) fn refused(reason: RefusalReason) -> Error {
         RefusalReason::NotLeading => busy("it does not lead"),
         RefusalReason::Closing => closed(),
         RefusalReason::Cancelled => Error::new(ErrorKind::Cancelled, "the caller gave it up"),
+        RefusalReason::TooLarge(failure) => Error::from(failure),
         RefusalReason::Invalid(cause) => Error::new(ErrorKind::Invalid, cause),
     }
 }

@@ -317,6 +317,7 @@ impl World {
             | Notice::Warned { .. }
             | Notice::StoreTrouble { .. }
             | Notice::CommitFailed { .. }
+            | Notice::SnapshotFailed { .. }
             | Notice::Unparsable { .. } => {}
         }
     }

@@ -63,6 +63,10 @@ impl Coordinator {
             self.tell_not_named(message.attempt, message.subtask);
             return Outcome::Ignored(Ignored::UnknownAttempt);
         }
+        if message.checkpoint >= self.next_checkpoint {
+            // It was never triggered. Taken for the attempt's newest, it would condemn what is live.
+            return Outcome::Ignored(Ignored::Contradictory);
+        }
         self.stage(&message);
         let Some(pending) = self.pending.get(&message.checkpoint) else {
             // What it names may be condemned by now: no contradiction.

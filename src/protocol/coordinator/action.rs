@@ -106,6 +106,12 @@ pub enum Notice {
         /// What the store said.
         failure: Failure,
     },
+    /// A full snapshot of the manifest could not be written. Another one is tried later; until then
+    /// `CURRENT` names more and more records.
+    SnapshotFailed {
+        /// What went wrong.
+        failure: Failure,
+    },
     /// The store can't be read now; it is tried again.
     StoreTrouble {
         /// What went wrong.
@@ -201,6 +207,8 @@ pub enum RefusalReason {
     Closing,
     /// The user cancelled it.
     Cancelled,
+    /// The commit that would hold it is larger than a reader of the manifest takes.
+    TooLarge(Failure),
     /// It says something that contradicts the manifest.
     Invalid(String),
 }

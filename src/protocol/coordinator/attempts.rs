@@ -130,6 +130,9 @@ impl Coordinator {
             self.tell(Notice::Refused { request, reason });
             return Outcome::Accepted;
         }
+        if self.refuse_if_too_many(request) {
+            return Outcome::Accepted;
+        }
         // Whoever asks holds the older attempts for dead: no checkpoint rests on them any more.
         for subtask in &intent.subtasks {
             self.abort_those_with(now, *subtask);
@@ -316,6 +319,11 @@ impl Coordinator {
         if !guard!(AttemptIsNamed, named) {
             self.tell_not_named(message.attempt, message.subtask);
             return Outcome::Ignored(Ignored::UnknownAttempt);
+        }
+        let mut declared = message.declared.iter();
+        if declared.any(|(checkpoint, _)| *checkpoint >= self.next_checkpoint) {
+            // No leader before this one can have triggered it.
+            return Outcome::Ignored(Ignored::Contradictory);
         }
         let attached = self.attempts[&message.attempt].attached;
         if !attached {

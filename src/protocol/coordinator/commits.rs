@@ -16,7 +16,7 @@ use super::action::{AbortReason, Action, Notice, RefusalReason};
 use super::event::RestoreFrom;
 use super::timers::Timer;
 use super::{Coordinator, Phase};
-use crate::protocol::answer::{Answer, Failure, Tag};
+use crate::protocol::answer::{Answer, Failure, FailureKind, Tag};
 use crate::protocol::commit::{Commit, CommitEnd, Progress};
 use crate::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, RequestId, SubtaskId,
@@ -321,12 +321,17 @@ impl Coordinator {
             let mut intents = self.commits.pins.iter();
             intents.any(|intent| intent.begins && intent.checkpoint == checkpoint)
         };
+        // A deployment waits for what completes before it, which must not take its state away.
+        let about_to_be_restored = |checkpoint| {
+            let mut intents = self.commits.deploys.iter();
+            intents.any(|intent| intent.from == RestoreFrom::Checkpoint(checkpoint))
+        };
         manifest
             .retained()
             .filter(|checkpoint| !guard!(RetentionKeepsNewest, kept.contains(checkpoint)))
             .filter(|checkpoint| {
                 let pinned = manifest.is_pinned(*checkpoint) || about_to_be_pinned(*checkpoint);
-                guard!(PinnedIsKept, !pinned)
+                guard!(PinnedIsKept, !pinned) && !about_to_be_restored(*checkpoint)
             })
             .collect()
     }
@@ -375,7 +380,7 @@ impl Coordinator {
             .confirmed
             .as_ref()
             .expect("whoever commits has loaded the manifest");
-        let next = confirmed.current.successor(name, snapshot).current;
+        let next = confirmed.current.successor(name, snapshot);
         let record = Record {
             version,
             epoch,
@@ -385,19 +390,23 @@ impl Coordinator {
         if let Err(error) = confirmed.manifest.check(&record) {
             panic!("{name} would be committed and not apply: {error}");
         }
-        let base = confirmed.current.clone();
-        let mut commit = Commit::new(name, record, base, confirmed.tag.clone(), next);
-        let progress = commit.resume();
-        self.commits.commit = Some(commit);
+        let (base, tag) = (confirmed.current.clone(), confirmed.tag.clone());
+        let commit = Commit::new(name, record, base, tag, next, &self.config.limits);
         self.commits.covered = covered;
-        self.timers.arm(Timer::Doubt, now + self.config.timeout);
-        self.commit_progressed(now, progress);
+        match commit {
+            Ok(commit) => {
+                self.store(commit.call());
+                self.commits.commit = Some(commit);
+                self.timers.arm(Timer::Doubt, now + self.config.timeout);
+            }
+            Err(failure) => self.commit_ended(now, CommitEnd::Failed(failure)),
+        }
     }
 
-    pub(super) fn resume_commit(&mut self, now: Timestamp) {
-        if let Some(commit) = &mut self.commits.commit {
-            let progress = commit.resume();
-            self.commit_progressed(now, progress);
+    pub(super) fn resume_commit(&mut self) {
+        if let Some(commit) = &self.commits.commit {
+            let call = commit.call();
+            self.store(call);
         }
     }
 
@@ -436,7 +445,7 @@ impl Coordinator {
         if self.phase == Phase::Claiming {
             match &end {
                 CommitEnd::Committed { .. } => {}
-                CommitEnd::Overtaken { .. } | CommitEnd::Failed(_) => self.abandon_commit(),
+                CommitEnd::Overtaken { .. } | CommitEnd::Failed(_) => drop(self.abandon_commit()),
                 CommitEnd::Lost { .. } | CommitEnd::Broken(_) => self.commits.commit = None,
             }
             return self.claim_ended(now, end);
@@ -464,10 +473,7 @@ impl Coordinator {
             }
             CommitEnd::Lost { .. } => {
                 let cause = "CURRENT moved on within this epoch by more than its tail shows";
-                self.broken(Failure::new(
-                    crate::protocol::answer::FailureKind::Corrupt,
-                    cause,
-                ));
+                self.broken(Failure::new(FailureKind::Corrupt, cause));
             }
             CommitEnd::Failed(failure) => self.commit_failed(now, &failure),
             CommitEnd::Broken(failure) => self.broken(failure),
@@ -502,23 +508,36 @@ impl Coordinator {
         }
     }
 
-    /// Its swap was refused for certain, or never asked for: the record is its maker's to delete.
-    fn abandon_commit(&mut self) {
-        let commit = self
-            .commits
-            .commit
-            .take()
-            .expect("a commit that ended was under way");
-        self.commits.covered = Covered::default();
+    /// Its swap was refused for certain, or never asked for: the record is its maker's to delete, if
+    /// it was put at all. Returns what it covered.
+    fn abandon_commit(&mut self) -> Covered {
         self.garbage.look();
-        self.snapshot.obsolete([commit.name()]);
-        self.delete_manifest_objects();
+        if let Some(commit) = self.commits.commit.take() {
+            self.snapshot.obsolete([commit.name()]);
+            self.delete_manifest_objects();
+        }
+        core::mem::take(&mut self.commits.covered)
+    }
+
+    /// A commit that is too large stays so, and what it holds would be in each that follows.
+    fn refuse_too_large(&mut self, covered: &Covered, failure: &Failure) {
+        let deploys = usize::from(covered.deployed.is_some());
+        let deploys = self.commits.deploys.drain(..deploys);
+        let deploys = deploys.map(|intent| intent.request);
+        let pins = self.commits.pins.drain(..covered.pins);
+        let requests: Vec<_> = deploys.chain(pins.map(|intent| intent.request)).collect();
+        for request in requests {
+            let reason = RefusalReason::TooLarge(failure.clone());
+            self.tell(Notice::Refused { request, reason });
+        }
     }
 
     fn commit_failed(&mut self, now: Timestamp, failure: &Failure) {
-        let completes = self.commits.covered.completes;
-        self.abandon_commit();
-        match completes {
+        let covered = self.abandon_commit();
+        if failure.kind == FailureKind::TooLarge {
+            self.refuse_too_large(&covered, failure);
+        }
+        match covered.completes {
             Some(checkpoint) => {
                 self.fail_committing(now, checkpoint, AbortReason::CommitFailed(failure.clone()));
             }
@@ -530,11 +549,9 @@ impl Coordinator {
             // The next leader finds what this one leaves named.
             return self.closed();
         }
-        self.commits.failed_in_a_row = self.commits.failed_in_a_row.saturating_add(1);
-        let delay = self
-            .config
-            .limits
-            .retry_delay_after(self.commits.failed_in_a_row);
+        let limits = &self.config.limits;
+        self.commits.failed_in_a_row = limits.one_more_try(self.commits.failed_in_a_row);
+        let delay = limits.retry_delay_after(self.commits.failed_in_a_row);
         self.timers.arm(Timer::NextCommit, now + delay);
     }
 
@@ -548,7 +565,7 @@ impl Coordinator {
                 "no answer yet while a commit waits for {}",
                 commit.waits_for()
             );
-            Failure::new(crate::protocol::answer::FailureKind::Deadline, cause)
+            Failure::new(FailureKind::Deadline, cause)
         });
         let checkpoints: Vec<_> = self.commits.covered.completes.into_iter().collect();
         for checkpoint in &checkpoints {
@@ -588,13 +605,11 @@ impl Coordinator {
             .as_mut()
             .expect("whoever commits has loaded the manifest");
         if current.version() == confirmed.manifest.version() {
-            let old = core::mem::replace(&mut confirmed.current, current);
-            confirmed.tag = tag;
-            let still = confirmed.current.named();
-            self.snapshot
-                .obsolete(old.named().into_iter().filter(|name| !still.contains(name)));
+            let obsolete = confirmed.current.obsolete_after(&current);
+            (confirmed.current, confirmed.tag) = (current, tag);
+            self.snapshot.obsolete(obsolete);
             self.delete_manifest_objects();
-            self.write_snapshot_if_due();
+            self.snapshot_if_due(now);
         } else if self.still_leads(&current) {
             self.follow(current, tag);
         } else {
@@ -655,6 +670,9 @@ impl Coordinator {
             });
             return Outcome::Ignored(Ignored::NotLeading);
         }
+        if self.refuse_if_too_many(request) {
+            return Outcome::Accepted;
+        }
         self.commits.pin(PinIntent {
             request,
             checkpoint,
@@ -662,6 +680,17 @@ impl Coordinator {
             begins,
         });
         Outcome::Accepted
+    }
+
+    /// What waits for a commit is bounded: one may be in doubt for long.
+    pub(super) fn refuse_if_too_many(&mut self, request: RequestId) -> bool {
+        let waiting = self.commits.pins.len() + self.commits.deploys.len();
+        let too_many = waiting >= self.config.limits.queued_requests_max;
+        if too_many {
+            let reason = RefusalReason::TooManyRequests;
+            self.tell(Notice::Refused { request, reason });
+        }
+        too_many
     }
 
     /// Pins are judged by the manifest that the next commit builds on.

@@ -86,6 +86,15 @@ impl CoordinatorConfig {
         if self.timeout < least {
             return bad("timeout", &self.timeout, "at least 10 ms");
         }
+        if self
+            .renew_interval
+            .is_some_and(|interval| interval < Duration::from_millis(10))
+        {
+            return Err(BadConfig {
+                key: "renew_interval",
+                wanted: "at least 10 ms",
+            });
+        }
         if self.max_concurrent == 0 || self.max_concurrent > self.limits.pending_checkpoints_max {
             let wanted = "from 1 to pending_checkpoints_max";
             return bad("max_concurrent", &self.max_concurrent, wanted);

@@ -8,6 +8,8 @@
 use alloc::collections::BTreeSet;
 
 use super::action::AbortReason;
+use super::config::CoordinatorConfig;
+use super::queue::pause;
 use crate::protocol::id::CheckpointId;
 
 /// The counter.
@@ -43,7 +45,7 @@ impl Failures {
         u32::try_from(self.counted.len()).unwrap_or(u32::MAX)
     }
 
-    /// How many failed since the last success, for the pause that grows with them.
+    /// How many failed since the last success, as far as the pause grows with them.
     #[must_use]
     pub fn consecutive(&self) -> u32 {
         self.consecutive
@@ -65,18 +67,22 @@ impl Failures {
         &mut self,
         checkpoint: CheckpointId,
         reason: &AbortReason,
-        tolerable: u32,
+        config: &CoordinatorConfig,
     ) -> Option<(u32, CheckpointId, AbortReason)> {
         if !counts(reason) || checkpoint <= self.last_success || !self.counted.insert(checkpoint) {
             return None;
         }
-        self.consecutive = self.consecutive.saturating_add(1);
+        // Once the pause grows no more, failures are not told apart: the future is the same.
+        let next = self.consecutive.saturating_add(1);
+        if self.consecutive == 0 || pause(config, next) > pause(config, self.consecutive) {
+            self.consecutive = next;
+        }
         let first = self
             .first
             .get_or_insert_with(|| (checkpoint, reason.clone()))
             .clone();
         let count = self.count();
-        if count <= tolerable {
+        if count <= config.tolerable_failures {
             return None;
         }
         *self = Self {
@@ -101,8 +107,17 @@ mod tests {
         )
     }
 
+    fn tolerating(tolerable_failures: u32) -> CoordinatorConfig {
+        CoordinatorConfig {
+            tolerable_failures,
+            ..CoordinatorConfig::default()
+        }
+    }
+
     fn fail(failures: &mut Failures, id: u64, reason: &AbortReason) -> bool {
-        failures.failed(CheckpointId(id), reason, 2).is_some()
+        failures
+            .failed(CheckpointId(id), reason, &tolerating(2))
+            .is_some()
     }
 
     // The first three cases of Flink's CheckpointFailureManagerTest.
@@ -127,9 +142,28 @@ mod tests {
             3,
             &AbortReason::AttemptEnded(SubtaskId::default())
         ));
-        let told = failures.failed(CheckpointId(4), &declined(), 2);
+        let told = failures.failed(CheckpointId(4), &declined(), &tolerating(2));
         assert_eq!(told, Some((3, CheckpointId(1), declined())));
         assert_eq!(failures.count(), 0);
+    }
+
+    #[test]
+    fn failures_are_not_told_apart_once_the_pause_grows_no_more() {
+        let config = CoordinatorConfig {
+            tolerable_failures: 0,
+            min_pause: core::time::Duration::from_secs(10),
+            ..CoordinatorConfig::default()
+        };
+        let mut failures = Failures::default();
+        let states: alloc::vec::Vec<_> = (1..8)
+            .map(|id| {
+                let _ = failures.failed(CheckpointId(id), &declined(), &config);
+                failures.clone()
+            })
+            .collect();
+        // Pauses of 10, 20, 40 and 60 seconds.
+        assert_eq!(failures.consecutive(), 3);
+        assert_eq!(states[3], states[6]);
     }
 
     #[test]

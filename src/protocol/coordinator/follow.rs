@@ -26,6 +26,8 @@ pub struct Follow {
     tag: Tag,
     missing: VecDeque<ManifestName>,
     tries: u32,
+    /// How many of them brought something damaged.
+    damaged: u32,
 }
 
 impl Coordinator {
@@ -45,6 +47,7 @@ impl Coordinator {
             tag,
             missing,
             tries: 0,
+            damaged: 0,
         });
         self.resume_follow();
     }
@@ -89,7 +92,10 @@ impl Coordinator {
         match record {
             Ok(record) => self.followed(now, &record),
             // One read may be damaged on its way; what is damaged stays so.
-            Err(_) if follow.tries < FOLLOW_TRIES_MAX => return self.follow_again(now),
+            Err(_) if follow.damaged < FOLLOW_TRIES_MAX => {
+                follow.damaged += 1;
+                return self.follow_again(now);
+            }
             Err(error) => self.broken(Failure::new(FailureKind::Corrupt, error.to_string())),
         }
         Outcome::Accepted
@@ -131,6 +137,7 @@ impl Coordinator {
         let follow = self.follow.as_mut().expect("it was found above");
         follow.missing.pop_front();
         follow.tries = 0;
+        follow.damaged = 0;
         if follow.missing.is_empty() {
             let follow = self.follow.take().expect("it was found above");
             self.moved_to(now, follow.current, follow.tag);

@@ -125,7 +125,7 @@ impl Coordinator {
 
     fn load_again(&mut self, now: Timestamp) {
         self.phase = Phase::Loading;
-        self.load_tries = self.load_tries.saturating_add(1);
+        self.load_tries = self.config.limits.one_more_try(self.load_tries);
         let delay = self.config.limits.retry_delay_after(self.load_tries);
         self.timers.arm(Timer::Load, now + delay);
     }

@@ -275,12 +275,12 @@ impl Coordinator {
         match timer {
             Timer::Load => self.load(now),
             Timer::Claim => self.claim(now),
-            Timer::Commit => self.resume_commit(now),
+            Timer::Commit => self.resume_commit(),
             Timer::Doubt => self.commit_stays_in_doubt(),
             // `go_on` starts what is wanted.
             Timer::NextCommit | Timer::Pause => {}
             Timer::Follow => self.resume_follow(),
-            Timer::Snapshot => self.resume_snapshot(),
+            Timer::Snapshot => self.resume_snapshot(now),
             Timer::Periodic => self.periodic(now),
             Timer::Expire(checkpoint) => {
                 self.abort(now, checkpoint, AbortReason::Expired);

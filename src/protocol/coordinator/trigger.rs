@@ -241,9 +241,8 @@ impl Coordinator {
     }
 
     pub(super) fn count_failure(&mut self, checkpoint: CheckpointId, reason: &AbortReason) {
-        let tolerable = self.config.tolerable_failures;
-        if let Some((failures, first, reason)) = self.failures.failed(checkpoint, reason, tolerable)
-        {
+        let told = self.failures.failed(checkpoint, reason, &self.config);
+        if let Some((failures, first, reason)) = told {
             self.tell(Notice::TooManyFailures {
                 failures,
                 checkpoint: Some(first),

@@ -13,11 +13,9 @@ use super::apply::ApplyError;
 use super::record::{Change, Completion, Operator, PinOwner, Record};
 use super::validate::operator_fault;
 use super::{Manifest, Numbers};
-use crate::protocol::id::{AttemptId, CheckpointId, Epoch, FileName, OperatorId, SubtaskId};
-
-/// The highest number that a version, an epoch or a reserved id may have. What counts on from there
-/// has room left, whatever an object from outside says.
-pub(super) const NUMBER_MAX: u64 = 1 << 62;
+use crate::protocol::id::{
+    AttemptId, CheckpointId, Epoch, FileName, NUMBER_MAX, OperatorId, SubtaskId,
+};
 
 /// What a record's changes make of the manifest, as far as they have been played through.
 pub(super) struct Draft<'a> {

@@ -20,10 +20,9 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::check::NUMBER_MAX;
 use super::codec::{DecodeError, decode, encode};
 use super::frame::Kind;
-use crate::protocol::id::{Epoch, ManifestName, Nonce, RootId, Version};
+use crate::protocol::id::{Epoch, ManifestName, NUMBER_MAX, Nonce, RootId, Version};
 
 /// The content of `CURRENT`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -34,16 +33,6 @@ pub struct Current {
     snapshots: Vec<ManifestName>,
     /// The records after the older of two snapshots, or after version 0; in order.
     tail: Vec<ManifestName>,
-}
-
-/// What follows from a commit.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Successor {
-    /// The new content of `CURRENT`.
-    pub current: Current,
-    /// Objects that the old content names and the new one does not: once the swap is confirmed
-    /// they may be deleted.
-    pub obsolete: Vec<ManifestName>,
 }
 
 impl Current {
@@ -157,7 +146,7 @@ impl Current {
     /// When the record is not of the next version, or the snapshot is not of a version after the
     /// newest snapshot's and up to this one's.
     #[must_use]
-    pub fn successor(&self, record: ManifestName, snapshot: Option<ManifestName>) -> Successor {
+    pub fn successor(&self, record: ManifestName, snapshot: Option<ManifestName>) -> Self {
         let version = self.version();
         assert!(
             record.version == version.next() && record.epoch >= self.epoch(),
@@ -182,12 +171,14 @@ impl Current {
             current.tail.drain(..records.min(current.tail.len()));
         }
         debug_assert_eq!(current.fault(), None);
-        let mut obsolete = self.named();
-        for name in current.named() {
-            obsolete.remove(&name);
-        }
-        let obsolete = obsolete.into_iter().collect();
-        Successor { current, obsolete }
+        current
+    }
+
+    /// The objects that this content names and a newer one does not: once the newer one is known to
+    /// be there, they may be deleted.
+    #[must_use]
+    pub fn obsolete_after(&self, newer: &Self) -> Vec<ManifestName> {
+        self.named().difference(&newer.named()).copied().collect()
     }
 
     fn fault(&self) -> Option<&'static str> {

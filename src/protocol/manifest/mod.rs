@@ -45,7 +45,7 @@ use super::time::WallClock;
 
 pub use apply::ApplyError;
 pub use codec::DecodeError;
-pub use current::{Current, Successor};
+pub use current::Current;
 pub use frame::{FORMAT_VERSION, FRAME_BYTES, Framing, Kind, Unframing, checksum, frame, unframe};
 pub use load::{Expected, LoadError, LoadWarning, Loaded, LoadedRoot, Loader};
 pub use record::{Change, Completion, Operator, PinOwner, Record, SubtaskDelta};

@@ -2,9 +2,8 @@
 
 use alloc::collections::BTreeSet;
 
-use super::check::NUMBER_MAX;
 use super::{Manifest, Operator};
-use crate::protocol::id::{Epoch, OperatorId, Version};
+use crate::protocol::id::{Epoch, NUMBER_MAX, OperatorId, Version};
 use crate::protocol::registry::RegistryDamage;
 
 /// A broken invariant of the manifest; in a decoded one, damage.

@@ -11,7 +11,7 @@ use super::hold::Hold;
 use super::{Action, LiveFile, Subtask};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::file::FileKind;
-use crate::protocol::id::{CheckpointId, LocalName};
+use crate::protocol::id::{CheckpointId, LocalName, NUMBER_MAX};
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::message::{Message, Trigger};
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -59,6 +59,9 @@ impl Subtask {
         let Trigger {
             checkpoint, base, ..
         } = *trigger;
+        if checkpoint.0 > NUMBER_MAX {
+            return Outcome::Ignored(Ignored::Contradictory);
+        }
         if !guard!(TriggerIsNew, checkpoint > self.last_snapshot) {
             return Outcome::Ignored(Ignored::Duplicate);
         }

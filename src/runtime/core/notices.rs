@@ -120,9 +120,9 @@ impl Core {
                 tracing::warn!(%error, "the store can't be read now; it is tried again");
                 effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
             }
-            Notice::CommitFailed { failure } => {
+            Notice::CommitFailed { failure } | Notice::SnapshotFailed { failure } => {
                 let error = self.about(Error::from(failure));
-                tracing::warn!(%error, "a commit failed; it is tried again");
+                tracing::warn!(%error, "the manifest can't be written; it is tried again");
                 effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
             }
             // A request can only be the deployment: whoever attaches is told of the end, which

@@ -306,6 +306,16 @@ impl World {
             }
         }
         self.held = still_held;
+        self.take_time();
+    }
+
+    /// What is due by now is a step of its own.
+    fn take_time(&mut self) {
+        let due = self.coordinator.poll_timeout();
+        if due.is_some_and(|due| due <= self.now) {
+            self.coordinator.handle_timeout(self.now);
+            self.drain();
+        }
     }
 
     /// Lets time pass, timer by timer.

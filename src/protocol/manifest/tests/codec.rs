@@ -380,7 +380,7 @@ fn golden_current() -> Current {
         let epoch = 1 + version / 3;
         let snapshot = (version % 3 == 0).then(|| name(version - 1, epoch, 0xabc0 + version));
         let record = name(version, epoch, 0xdef0_0000_0000_0000 + version);
-        current = current.successor(record, snapshot).current;
+        current = current.successor(record, snapshot);
     }
     current
 }
@@ -553,9 +553,9 @@ fn current_names_what_is_needed_and_no_more() {
         nonce: Nonce(nonce),
     };
     let plain = current.successor(name(7, 1), None);
-    assert_eq!(plain.obsolete, []);
-    let third = plain.current.successor(name(8, 2), Some(name(7, 3)));
-    assert_eq!(versions(third.current.snapshots()), [5, 7]);
-    assert_eq!(versions(third.current.tail()), [6, 7, 8]);
-    assert_eq!(versions(&third.obsolete), [2, 3, 4, 5]);
+    assert_eq!(current.obsolete_after(&plain), []);
+    let third = plain.successor(name(8, 2), Some(name(7, 3)));
+    assert_eq!(versions(third.snapshots()), [5, 7]);
+    assert_eq!(versions(third.tail()), [6, 7, 8]);
+    assert_eq!(versions(&plain.obsolete_after(&third)), [2, 3, 4, 5]);
 }

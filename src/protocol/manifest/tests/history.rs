@@ -93,10 +93,10 @@ impl History {
         self.manifest.check(&record).unwrap();
         self.manifest.apply(&record).unwrap();
         let successor = self.current.successor(name, snapshot);
-        for name in successor.obsolete {
+        for name in self.current.obsolete_after(&successor) {
             self.objects.remove(&ObjectName::Manifest(name)).unwrap();
         }
-        self.current = successor.current;
+        self.current = successor;
         self.objects
             .insert(ObjectName::Current, self.current.encode());
         self.records.push(record);

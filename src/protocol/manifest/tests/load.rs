@@ -295,7 +295,7 @@ fn a_reader_that_is_always_overtaken_says_so() {
             version: current.version().next(),
             ..current.last_commit().unwrap()
         };
-        current = current.successor(record, None).current;
+        current = current.successor(record, None);
         objects.insert(ObjectName::Current, current.encode());
         read(&objects, call)
     });
