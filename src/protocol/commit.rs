@@ -398,3 +398,112 @@ fn check_size(name: &dyn fmt::Display, found: usize, limit: usize) -> Result<(),
 fn broken(cause: alloc::string::String) -> Progress {
     Progress::End(CommitEnd::Broken(Failure::new(FailureKind::Corrupt, cause)))
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, RootId, Version};
+    use crate::protocol::manifest::Change;
+
+    fn begin(limits: &Limits) -> Result<Commit, Failure> {
+        let base = Current::genesis(RootId(1), "orders".into());
+        let name = ManifestName {
+            version: Version(1),
+            epoch: Epoch(1),
+            nonce: Nonce(1),
+        };
+        let claim = Change::Claim { epoch: Epoch(1) };
+        let reserve = Change::Reserve {
+            checkpoints_below: CheckpointId(64),
+            attempts_below: AttemptId(64),
+        };
+        let record = Record {
+            version: Version(1),
+            epoch: Epoch(1),
+            changes: vec![claim, reserve],
+        };
+        let next = base.successor(name, None);
+        Commit::new(name, record, base, Tag("0".into()), next, limits)
+    }
+
+    fn commit() -> Commit {
+        begin(&Limits::default()).expect("it is small")
+    }
+
+    fn lost() -> Answer<StorePayload> {
+        Answer::Unknown(Failure::new(FailureKind::Deadline, "no answer"))
+    }
+
+    fn busy() -> Answer<StorePayload> {
+        Answer::Failed(Failure::new(FailureKind::Unavailable, "slow down"))
+    }
+
+    fn waits(progress: &Progress) -> bool {
+        matches!(progress, Progress::Wait(_))
+    }
+
+    #[test]
+    fn lost_answers_do_not_count_as_certain_failures() {
+        let mut commit = commit();
+        for _ in 0..20 {
+            assert!(waits(&commit.handle_answer(lost())));
+        }
+        for _ in 0..CERTAIN_FAILURES_MAX {
+            assert!(waits(&commit.handle_answer(busy())));
+        }
+        let end = commit.handle_answer(busy());
+        assert!(matches!(end, Progress::End(CommitEnd::Failed(_))));
+    }
+
+    #[test]
+    fn reads_that_failed_do_not_count_as_damaged_ones() {
+        let mut commit = commit();
+        let _ = commit.handle_answer(Answer::Done(StorePayload::Nothing));
+        let _ = commit.handle_answer(Answer::Refused);
+        for _ in 0..20 {
+            assert!(waits(&commit.handle_answer(lost())));
+        }
+        let damaged = || {
+            Answer::Done(StorePayload::Content {
+                bytes: vec![1, 2, 3],
+                tag: Tag("1".into()),
+            })
+        };
+        for _ in 0..CERTAIN_FAILURES_MAX {
+            assert!(waits(&commit.handle_answer(damaged())));
+        }
+        let end = commit.handle_answer(damaged());
+        assert!(matches!(end, Progress::End(CommitEnd::Broken(_))));
+    }
+
+    #[test]
+    fn states_are_equal_once_the_wait_grows_no_more() {
+        let mut commit = commit();
+        for _ in 0..20 {
+            let _ = commit.handle_answer(lost());
+        }
+        let before = commit.clone();
+        let _ = commit.handle_answer(lost());
+        assert_eq!(commit, before);
+    }
+
+    #[test]
+    fn nothing_begins_that_a_reader_would_refuse() {
+        let tight = [
+            Limits {
+                manifest_object_bytes_max: 30,
+                ..Limits::default()
+            },
+            Limits {
+                current_bytes_max: 30,
+                ..Limits::default()
+            },
+        ];
+        for limits in tight {
+            let failure = begin(&limits).expect_err("it is too large");
+            assert_eq!(failure.kind, FailureKind::TooLarge);
+        }
+    }
+}

@@ -14,6 +14,7 @@ use crate::protocol::id::*;
 use crate::protocol::limits::Limits;
 use crate::protocol::manifest::{Expected, PinOwner};
 use crate::protocol::message::*;
+use crate::protocol::store::StoreCall;
 use crate::protocol::time::Timestamp;
 
 #[test]
@@ -270,6 +271,34 @@ fn snapshots_bound_the_tail_and_older_objects_are_deleted() {
     assert_eq!(manifests, current.named().len());
     let next = World::beside(core::mem::take(&mut world.store), small, 2);
     assert_eq!(next.manifest().retained().count(), 2);
+}
+
+/// What a commit completed is told before what exists is encoded.
+#[test]
+fn a_snapshot_is_encoded_in_a_step_of_its_own() {
+    let mut small = config();
+    small.limits.tail_records_max = 1;
+    let mut world = World::running(small, 1);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::Hold);
+    let _ = world.acknowledge(checkpoint, &[1], &[]);
+    world.store.swaps = None;
+    let swap = world.held.pop_front().unwrap();
+    let (token, answer) = (swap.token(), world.store.answer(swap).unwrap());
+    let event = Event::IoCompleted { token, answer };
+    let _ = world.coordinator.handle_event(world.now, event);
+    let actions: vec::Vec<_> = core::iter::from_fn(|| world.coordinator.poll_action()).collect();
+    let completed = Action::Tell(Notice::Completed { checkpoint });
+    assert!(actions.contains(&completed));
+    let puts = |actions: &[Action]| {
+        let put = |action: &&Action| matches!(action, Action::Store(StoreCall::Put { .. }));
+        actions.iter().filter(put).count()
+    };
+    assert_eq!(puts(&actions), 0);
+    assert_eq!(world.coordinator.poll_timeout(), Some(world.now));
+    world.coordinator.handle_timeout(world.now);
+    let actions: vec::Vec<_> = core::iter::from_fn(|| world.coordinator.poll_action()).collect();
+    assert_eq!(puts(&actions), 1);
 }
 
 #[test]

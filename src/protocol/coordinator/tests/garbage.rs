@@ -10,6 +10,7 @@ use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::coordinator::*;
 use crate::protocol::file::FileSet;
 use crate::protocol::id::*;
+use crate::protocol::manifest::PinOwner;
 use crate::protocol::message::Message;
 
 const TOMBSTONES_MAX: usize = 2;
@@ -154,4 +155,59 @@ fn what_the_sweep_found_waits_for_room_and_not_for_the_next_round() {
     world.pass(Duration::from_secs(60));
     assert_eq!(world.files(), ["shared/1/1"]);
     assert!(world.coordinator.view().cleaner_idle);
+}
+
+/// As many as may be asked for at once can't be deleted; the others can.
+#[test]
+fn manifest_objects_that_can_not_be_deleted_hold_no_other_back() {
+    let mut config = config();
+    config.limits.tail_records_max = 4;
+    config.limits.deletes_in_flight_max = 2;
+    let mut world = World::running(config, 1);
+    world.complete(&[1], &[]);
+    let first: Vec<_> = world.store.objects.keys().cloned().collect();
+    let first = first.iter().filter(|name| name.starts_with("manifest/"));
+    let first: Vec<_> = first.take(2).cloned().collect();
+    world.store.undeletable.extend(first.clone());
+    for number in 2..40 {
+        world.complete(&[number], &[number - 1]);
+    }
+    world.pass(Duration::from_secs(60));
+    let named = world.coordinator.view().current.unwrap().named().len();
+    let objects = world.store.objects.keys();
+    let stored = objects.filter(|name| name.starts_with("manifest/")).count();
+    assert_eq!(stored, named + first.len());
+}
+
+/// A deployment waits for the completion before it, which would drop what it is to restore.
+#[test]
+fn a_checkpoint_that_is_about_to_be_restored_is_kept() {
+    let mut world = World::running(config(), 1);
+    let first = world.complete(&[1], &[]);
+    let second = world.complete(&[2], &[]);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::Hold);
+    let request = world.request();
+    let _ = world.event(Event::Pin {
+        request,
+        checkpoint: second,
+        owner: PinOwner("backup".into()),
+    });
+    let _ = world.acknowledge(checkpoint, &[3], &[]);
+    let request = world.request();
+    let _ = world.event(Event::Deploy {
+        request,
+        operators: vec![operator(1)],
+        subtasks: vec![SUBTASK],
+        from: RestoreFrom::Checkpoint(first),
+    });
+    world.store.swaps = None;
+    world.drain();
+    assert!(world.told(&Notice::Completed { checkpoint }));
+    let restores = |notice: &Notice| {
+        matches!(notice, Notice::Deployed { request: deployed, restore, .. }
+            if *deployed == request && *restore == Some(first))
+    };
+    assert!(world.notices.iter().any(restores), "{:?}", world.notices);
+    assert_eq!(world.manifest().head(), Some(first));
 }

@@ -6,6 +6,7 @@
 )]
 
 mod attempts;
+mod bounds;
 mod commits;
 mod garbage;
 mod lifecycle;

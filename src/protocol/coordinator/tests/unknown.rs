@@ -6,8 +6,11 @@ use core::time::Duration;
 
 use super::world::*;
 use crate::protocol::coordinator::*;
+use crate::protocol::guest::{Guest, PinWish};
 use crate::protocol::id::*;
-use crate::protocol::manifest::{Current, PinOwner};
+use crate::protocol::limits::Limits;
+use crate::protocol::manifest::{Current, Expected, PinOwner};
+use crate::protocol::time::Timestamp;
 
 /// A leader with a completed checkpoint, whose next commits are done and never answered.
 fn in_doubt() -> World {
@@ -138,4 +141,49 @@ fn what_a_life_that_breaks_leaves_in_doubt_is_told_so() {
     assert!(world.notices.iter().any(failed));
     let aborted = |notice: &Notice| matches!(notice, Notice::Aborted { .. });
     assert!(!world.notices.iter().any(aborted));
+}
+
+fn drive(guest: &mut Guest, store: &mut Store, now: Timestamp) {
+    while let Some(call) = guest.poll_action() {
+        let token = call.token();
+        let answer = store.answer(call).expect("the store answers");
+        let _ = guest.handle_answer(now, &token, answer);
+    }
+}
+
+/// What it pinned is not the newest any more when it learns of it.
+#[test]
+fn a_guest_whose_commit_was_lost_pins_nothing_twice() {
+    for begins in [true, false] {
+        let mut config = config();
+        config.limits.tail_records_max = 4;
+        let mut world = World::running(config, 1);
+        let first = world.complete(&[1], &[]);
+        let owner = PinOwner("backup".into());
+        if !begins {
+            let _ = pin(&mut world);
+        }
+        let wish = PinWish {
+            checkpoint: None,
+            owner: owner.clone(),
+            begins,
+        };
+        let (limits, life) = (Limits::default(), Nonce(99 << 32));
+        let mut guest = Guest::new(wish, Expected::default(), limits, life);
+        world.store.swaps = Some(Swaps::LoseReply);
+        drive(&mut guest, &mut world.store, Timestamp(0));
+        assert_eq!(guest.result(), None);
+        world.store.swaps = None;
+        for number in 2..40 {
+            world.complete(&[number], &[]);
+        }
+        let due = guest.poll_timeout().expect("it tries again");
+        guest.handle_timeout(due);
+        drive(&mut guest, &mut world.store, due);
+        assert_eq!(guest.result(), Some(&Ok(first)), "begins: {begins}");
+        world.complete(&[40], &[]);
+        let pins = world.manifest().pins().iter().cloned();
+        let expected = if begins { vec![(first, owner)] } else { vec![] };
+        assert_eq!(pins.collect::<Vec<_>>(), expected);
+    }
 }

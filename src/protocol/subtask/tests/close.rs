@@ -68,6 +68,21 @@ fn a_delete_that_is_denied_does_not_hold_the_end_back() {
     );
 }
 
+/// What a closing attempt can't delete is the sweep's: it is un-named next.
+#[test]
+fn a_delete_that_is_never_answered_does_not_hold_the_end_back() {
+    for answer in [unknown(), failed(FailureKind::Unavailable)] {
+        let mut hand = Hand::new(Limits::default());
+        hand.snapshot(5, None, &["1.sst"]);
+        hand.uploaded(1, done("1.sst"));
+        hand.uploaded(2, failed(FailureKind::Unavailable));
+        assert_eq!(hand.give(Event::Close), [release_snapshot(5), delete(1)]);
+        assert_eq!(hand.deleted(1, answer.clone()), []);
+        assert_eq!(hand.wait().1, [delete(1)]);
+        assert_eq!(hand.deleted(1, answer), [Action::Tell(Notice::Closed)]);
+    }
+}
+
 #[test]
 fn files_that_are_being_secured_are_waited_for() {
     let mut hand = Hand::new(Limits::default());

@@ -380,3 +380,11 @@ fn what_is_waited_for_says_so() {
     };
     assert_eq!(hand.subtask.pending_reason(), Some(expected));
 }
+
+#[test]
+fn a_trigger_beyond_all_numbers_is_ignored() {
+    let mut hand = Hand::new(Limits::default());
+    let message = hand.trigger_message(u64::MAX, None, 0);
+    let ignored = hand.ignored(Event::Received(message));
+    assert_eq!(ignored, Ignored::Contradictory);
+}
