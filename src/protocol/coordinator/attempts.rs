@@ -10,8 +10,8 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::action::{AbortReason, Notice, RefusalReason};
-use super::commits::DeployIntent;
 use super::event::RestoreFrom;
+use super::intents::DeployIntent;
 use super::pending::CommittingCheckpoint;
 use super::{Coordinator, Phase};
 use crate::protocol::id::{AttemptId, CheckpointId, FileName, RequestId, SubtaskId};
@@ -142,7 +142,7 @@ impl Coordinator {
                 state.running = false;
             }
         }
-        self.commits.deploy(intent);
+        self.intents.deploy(intent);
         Outcome::Accepted
     }
 
@@ -213,7 +213,7 @@ impl Coordinator {
                 .insert(*attempt, AttemptState::deployed(*subtask));
             self.next_attempt = self.next_attempt.max(attempt.next());
             if self.phase == Phase::Closing {
-                self.commits.end_attempt(*attempt);
+                self.intents.end_attempt(*attempt);
             }
         }
         self.tell(Notice::Deployed {
@@ -225,7 +225,7 @@ impl Coordinator {
 
     /// The manifest names an attempt no more: what it staged is nobody's.
     pub(super) fn forget_attempt(&mut self, attempt: AttemptId) {
-        self.commits.ended(attempt);
+        self.intents.ended(attempt);
         if let Some(state) = self.attempts.remove(&attempt) {
             self.garbage.orphaned(state.staged.into_keys());
         }
@@ -249,7 +249,7 @@ impl Coordinator {
         state.running = false;
         let subtask = state.subtask;
         self.abort_those_with(now, subtask);
-        self.commits.end_attempt(attempt);
+        self.intents.end_attempt(attempt);
         Outcome::Accepted
     }
 
@@ -280,10 +280,10 @@ impl Coordinator {
             let ends = manifest
                 .attempts()
                 .get(&subtask)
-                .is_some_and(|attempt| self.commits.ends(*attempt));
+                .is_some_and(|attempt| self.intents.ends(*attempt));
             state.is_some_and(|state| state.attached && state.running)
                 && !ends
-                && !self.commits.deploys_subtask(subtask)
+                && !self.intents.deploys_subtask(subtask)
         };
         let mut subtasks = manifest.operators().values().flat_map(|operator| {
             (0..operator.parallelism).map(|index| SubtaskId {

@@ -112,7 +112,7 @@ impl Coordinator {
         if follow.tries > FOLLOW_TRIES_MAX {
             sometimes!(FollowGivenUp);
             self.follow = None;
-            self.commits.renew();
+            self.intents.renew();
             self.timers.arm(Timer::NextCommit, now + delay);
         } else {
             self.timers.arm(Timer::Follow, now + delay);

@@ -266,7 +266,7 @@ impl Coordinator {
     pub(super) fn tell_of_leadership_again(&mut self, now: Timestamp) {
         self.tell_of_leadership(now);
         if self.timers.is_armed(Timer::Lead) {
-            self.commits.renew();
+            self.intents.renew();
         }
     }
 
@@ -314,7 +314,7 @@ impl Coordinator {
         subtask: SubtaskId,
     ) -> Outcome {
         if epoch > self.epoch {
-            self.commits.renew();
+            self.intents.renew();
         } else if !self.is_attempt_named(attempt, subtask) {
             self.tell_not_named(attempt, subtask);
         }
@@ -346,14 +346,14 @@ impl Coordinator {
         }
         self.phase = Phase::Closing;
         self.refuse_queued(&RefusalReason::Closing);
-        self.commits.refuse_waiting(&mut self.actions);
+        self.refuse_waiting();
         let pending: Vec<_> = self.pending.keys().copied().collect();
         for checkpoint in pending {
             self.abort(now, checkpoint, AbortReason::Closed);
         }
         let attempts: Vec<_> = self.attempts.keys().copied().collect();
         for attempt in attempts {
-            self.commits.end_attempt(attempt);
+            self.intents.end_attempt(attempt);
         }
         Outcome::Accepted
     }
@@ -378,7 +378,7 @@ impl Coordinator {
             | Phase::Failed => RefusalReason::NotLeading,
         };
         self.refuse_queued(&refusal);
-        self.commits.refuse_requests(&mut self.actions);
+        self.refuse_requests();
         let under_way: Vec<_> = self
             .pending
             .keys()
@@ -398,6 +398,7 @@ impl Coordinator {
         self.loader = None;
         self.follow = None;
         self.commits = super::commits::Commits::default();
+        self.intents = super::intents::Intents::default();
         self.snapshot = super::snapshot::Snapshots::default();
         self.garbage = super::garbage::Candidates::default();
         self.deletes = super::deletes::Deletes::default();

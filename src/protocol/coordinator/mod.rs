@@ -10,7 +10,8 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `life` | becoming leader, being deposed, resigning |
-//! | `commits` | what one commit holds, and what follows from its end |
+//! | `intents` | requests that wait for a commit |
+//! | `commits`, `settle` | what one commit holds, and what follows from its end |
 //! | `follow` | records that guests committed meanwhile |
 //! | `snapshot` | full snapshots of the manifest beside the commits |
 //! | `queue`, `trigger` | which request starts a checkpoint when |
@@ -43,9 +44,11 @@ mod event;
 mod failures;
 mod follow;
 mod garbage;
+mod intents;
 mod life;
 mod pending;
 mod queue;
+mod settle;
 mod snapshot;
 mod sweep;
 #[cfg(test)]
@@ -134,6 +137,7 @@ pub struct Coordinator {
     epoch: Epoch,
     /// How many names were drawn at a version: the lower bits of the next nonce.
     names_drawn: (Version, u32),
+    intents: intents::Intents,
     commits: commits::Commits,
     follow: Option<follow::Follow>,
     snapshot: snapshot::Snapshots,
@@ -171,6 +175,7 @@ impl Coordinator {
             confirmed: None,
             epoch: Epoch(0),
             names_drawn: (Version(0), 0),
+            intents: intents::Intents::default(),
             commits: commits::Commits::default(),
             follow: None,
             snapshot: snapshot::Snapshots::default(),
@@ -285,12 +290,12 @@ impl Coordinator {
             Timer::Expire(checkpoint) => {
                 self.abort(now, checkpoint, AbortReason::Expired);
                 // Perhaps nobody answers because somebody else leads: a commit asks `CURRENT`.
-                self.commits.renew();
+                self.intents.renew();
             }
             Timer::Delete(file) => self.deletes.again(file),
             Timer::Sweep => self.sweep_on(),
             Timer::Forget => self.deletes.forget_now(),
-            Timer::Renew => self.commits.renew(),
+            Timer::Renew => self.intents.renew(),
             Timer::Lead => self.tell_of_leadership_again(now),
             Timer::DeleteManifest(name) => self.delete_manifest_object_again(name),
         }
