@@ -100,19 +100,29 @@ impl Coordinator {
         }
         self.refuse_impossible_pins();
         self.refuse_impossible_deploys();
-        let (changes, covered, wanted) = self.changes();
-        if wanted {
-            let epoch = self.epoch;
+        if self.has_reason_to_commit() {
+            let (changes, covered, wanted) = self.changes();
             self.garbage.looked();
-            self.start_commit(now, epoch, changes, covered);
-            return;
+            if wanted {
+                let epoch = self.epoch;
+                return self.start_commit(now, epoch, changes, covered);
+            }
+            // Nothing is to commit, so nothing has to be waited for.
+            self.leave_to_sweep(&covered.left);
         }
-        self.garbage.looked();
-        // Nothing is to commit, so nothing has to be waited for.
-        self.leave_to_sweep(&covered.left);
         if self.phase == Phase::Closing && self.attempts.is_empty() {
             self.closed();
         }
+    }
+
+    /// Whether it is worth working out what a commit would hold: this is asked after every event,
+    /// and costs nothing.
+    fn has_reason_to_commit(&self) -> bool {
+        self.intents.are_there()
+            || !self.committing.is_empty()
+            || self.deletes.forgets_now()
+            || self.garbage.looks()
+            || self.ids_run_out()
     }
 
     /// What a commit would hold now, and whether that is worth one.
@@ -275,7 +285,12 @@ impl Coordinator {
         {
             changes.push(self.reservation(0));
         }
-        left * 2 < limits.checkpoint_id_block
+        self.ids_run_out()
+    }
+
+    fn ids_run_out(&self) -> bool {
+        let left = self.manifest().next_checkpoint().0 - self.next_checkpoint.0;
+        left * 2 < self.config.limits.checkpoint_id_block
     }
 
     fn reservation(&self, attempts: u64) -> Change {

@@ -47,6 +47,10 @@ impl Intents {
         self.renew = true;
     }
 
+    pub(super) fn are_there(&self) -> bool {
+        self.renew || !(self.deploys.is_empty() && self.ends.is_empty() && self.pins.is_empty())
+    }
+
     pub(super) fn end_attempt(&mut self, attempt: AttemptId) {
         self.ends.insert(attempt);
     }

@@ -211,7 +211,7 @@ impl Coordinator {
             .confirmed
             .as_mut()
             .expect("whoever commits has loaded the manifest");
-        if let Err(error) = confirmed.manifest.apply(&record) {
+        if let Err(error) = confirmed.manifest.apply_checked(&record) {
             panic!("{name} is committed and does not apply: {error}");
         }
         let condemned = record.changes.iter().flat_map(Change::condemned);
