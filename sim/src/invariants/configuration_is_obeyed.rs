@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::coordinator::Notice;
-use stillpoint::protocol::id::CheckpointId;
+use stillpoint::protocol::id::{CheckpointId, RequestId};
 use stillpoint::protocol::manifest::Change;
 
 use super::{Invariant, Verdict};
@@ -15,6 +15,10 @@ use crate::oracle::facts::{Fact, Facts, ProcessId};
 pub struct ConfigurationIsObeyed {
     under_way: BTreeMap<ProcessId, BTreeSet<CheckpointId>>,
     last_end: BTreeMap<ProcessId, u64>,
+    /// What is to be restored once a commit names the attempts: it is kept until then.
+    to_restore: BTreeMap<(ProcessId, RequestId), CheckpointId>,
+    /// What was to be restored when the completion that comes next may have been built.
+    was_to_restore: BTreeSet<CheckpointId>,
 }
 
 impl ConfigurationIsObeyed {
@@ -44,16 +48,23 @@ impl ConfigurationIsObeyed {
         }
     }
 
-    fn retention(facts: &Facts) -> Verdict {
+    fn restore_is_over(&mut self, process: ProcessId, request: RequestId) {
+        let over = self.to_restore.remove(&(process, request));
+        self.was_to_restore.extend(over);
+    }
+
+    fn retention(&mut self, facts: &Facts) -> Verdict {
         let durable = &facts.durable;
-        let pinned: BTreeSet<_> = durable.pins.iter().map(|(pinned, _)| *pinned).collect();
+        let mut kept: BTreeSet<_> = durable.pins.iter().map(|(pinned, _)| *pinned).collect();
+        kept.extend(self.to_restore.values());
+        kept.append(&mut self.was_to_restore);
         let retained = durable.retained.keys();
         let counted = retained
-            .filter(|checkpoint| !pinned.contains(checkpoint))
+            .filter(|checkpoint| !kept.contains(checkpoint))
             .count();
         if counted > facts.config.num_retained {
             return Self::broken(format!(
-                "{counted} checkpoints are retained besides pinned ones, {} should be",
+                "{counted} checkpoints are retained besides pinned ones and those to be restored, {} should be",
                 facts.config.num_retained
             ));
         }
@@ -84,13 +95,29 @@ impl Invariant for ConfigurationIsObeyed {
                 self.last_end.insert(*process, facts.now);
                 Ok(())
             }
+            Fact::RestoreAsked(process, request, checkpoint) => {
+                self.to_restore.insert((*process, *request), *checkpoint);
+                Ok(())
+            }
+            Fact::Told(
+                process,
+                Notice::Deployed { request, .. } | Notice::Refused { request, .. },
+            ) => {
+                self.restore_is_over(*process, *request);
+                Ok(())
+            }
             Fact::Committed(record) => {
                 let has = |kind: fn(&Change) -> bool| record.changes.iter().any(kind);
+                if has(|change| matches!(change, Change::Claim { .. })) {
+                    // Nothing that an older leader has built is committed any more.
+                    self.to_restore.clear();
+                    self.was_to_restore.clear();
+                }
                 // What a pin kept goes with the first completion after its end.
                 if has(|change| matches!(change, Change::Complete(_)))
                     && !has(|change| matches!(change, Change::Unpin { .. }))
                 {
-                    return Self::retention(facts);
+                    return self.retention(facts);
                 }
                 Ok(())
             }
@@ -161,5 +188,29 @@ mod tests {
             vec![complete(2, &[file(1, 2)], &[])],
         );
         assert!(verdict.is_err());
+    }
+
+    #[test]
+    fn what_is_to_be_restored_is_kept_until_the_next_completion() {
+        let (mut invariant, mut facts) = (ConfigurationIsObeyed::default(), Facts::default());
+        facts.config.num_retained = 1;
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let asked = Fact::RestoreAsked(ProcessId(0), RequestId(1), CheckpointId(1));
+        show(&mut invariant, &mut facts, asked).expect("a wish");
+        for number in 1..=2 {
+            let completes = complete(number, &[file(1, number)], &[]);
+            commit(&mut invariant, &mut facts, vec![completes]).expect("the first is wanted");
+        }
+        let request = RequestId(1);
+        let reason = stillpoint::protocol::coordinator::RefusalReason::Closing;
+        let refused = Fact::Told(ProcessId(0), Notice::Refused { request, reason });
+        show(&mut invariant, &mut facts, refused).expect("over");
+        let subsume = Change::Subsume {
+            checkpoints: vec![CheckpointId(2)],
+        };
+        let completes = complete(3, &[file(1, 3)], &[]);
+        commit(&mut invariant, &mut facts, vec![completes, subsume]).expect("built before");
+        let completes = complete(4, &[file(1, 4)], &[]);
+        assert!(commit(&mut invariant, &mut facts, vec![completes]).is_err());
     }
 }

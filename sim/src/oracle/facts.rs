@@ -14,7 +14,7 @@ use std::fmt;
 use stillpoint::protocol::answer::Digest;
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::id::{
-    AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, SubtaskId,
+    AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, RequestId, SubtaskId,
 };
 use stillpoint::protocol::manifest::{Change, Record};
 
@@ -105,6 +105,8 @@ pub enum Fact {
     Torn(ContentId),
     /// Somebody made an acknowledgement contradict the registry.
     AcknowledgementGarbled,
+    /// A coordinator's user asks for attempts that restore this checkpoint.
+    RestoreAsked(ProcessId, RequestId, CheckpointId),
 }
 
 /// What coordinators are configured to do, as far as a user can see whether they do it.
@@ -248,7 +250,8 @@ impl Facts {
             | Fact::AttemptClosed(_)
             | Fact::AttemptToldCompleted(..)
             | Fact::TriggerHeard(..)
-            | Fact::AbortHeard(..) => {}
+            | Fact::AbortHeard(..)
+            | Fact::RestoreAsked(..) => {}
             Fact::Torn(content) => {
                 self.torn.insert(*content);
             }

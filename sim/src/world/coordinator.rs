@@ -140,6 +140,14 @@ impl World {
     /// Gives a coordinator an event and carries out what it asks for.
     pub(super) fn drive_coordinator(&mut self, id: ProcessId, event: Event, choices: &mut Choices) {
         let now = self.timestamp();
+        if let Event::Deploy {
+            request,
+            from: RestoreFrom::Checkpoint(checkpoint),
+            ..
+        } = &event
+        {
+            self.fact(Fact::RestoreAsked(id, *request, *checkpoint));
+        }
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;
         };
