@@ -86,14 +86,8 @@ impl CoordinatorConfig {
         if self.timeout < least {
             return bad("timeout", &self.timeout, "at least 10 ms");
         }
-        if self
-            .renew_interval
-            .is_some_and(|interval| interval < Duration::from_millis(10))
-        {
-            return Err(BadConfig {
-                key: "renew_interval",
-                wanted: "at least 10 ms",
-            });
+        if let Some(interval) = self.renew_interval.filter(|interval| *interval < least) {
+            return bad("renew_interval", &interval, "at least 10 ms");
         }
         if self.max_concurrent == 0 || self.max_concurrent > self.limits.pending_checkpoints_max {
             let wanted = "from 1 to pending_checkpoints_max";
