@@ -6,6 +6,7 @@
 //!     |                     the kernel at death
 //!     .stillpoint/OURS      says that the directory is ours, all of it
 //!     .stillpoint/marks     which stored file each local one is
+//!     .stillpoint/snapshots links that keep files of a snapshot until they are stored
 //!     000012.sst ...        the state
 //! ```
 //!
@@ -30,6 +31,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::Pack;
@@ -41,6 +43,9 @@ use crate::protocol::id::{FileName, LocalName, RootId};
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
 pub const OWN_FOLDER: &str = ".stillpoint";
+/// Where in [`OWN_FOLDER`] the files of snapshots are kept until they are stored: on the database's
+/// file system, so that links will do, and in a place that no database looks into.
+pub const SNAPSHOTS_NAME: &str = "snapshots";
 const LOCK: &str = "LOCK";
 const OURS: &str = "OURS";
 const MARKS: &str = "marks";
@@ -198,6 +203,7 @@ impl StateDirectory {
         wanted: impl Iterator<Item = &'a LocalName>,
     ) -> Result<(), Failure> {
         remove(&self.path.join(DATABASE))?;
+        self.remove_dead_snapshots()?;
         self.remove_all_but(&self.path, "", keep)?;
         let mut marks = self.living_marks();
         marks.retain(|local, _| keep.contains(local));
@@ -309,6 +315,17 @@ impl StateDirectory {
             .and_then(|()| fs::rename(&unfinished, &path))
             .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
         sync(&self.path.join(OWN_FOLDER))
+    }
+
+    /// What killed attempts left: their links would keep the bytes of files that are removed here.
+    /// A link in the folder's place leads elsewhere, and goes.
+    fn remove_dead_snapshots(&self) -> Result<(), Failure> {
+        let snapshots = self.own(SNAPSHOTS_NAME);
+        if is_directory(&snapshots)? {
+            AttemptDirectory::remove_dead(&snapshots).map(drop)
+        } else {
+            remove(&snapshots).map(drop)
+        }
     }
 
     fn remove_all_but(
@@ -603,6 +620,30 @@ mod tests {
         assert_eq!(own, [LOCK, OURS], "nothing is noted that nobody reads");
         directory.clear().unwrap();
         assert!(!base.path().join("CURRENT").exists());
+    }
+
+    #[test]
+    fn what_dead_snapshots_left_goes_and_what_living_ones_hold_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let (state, outside) = (base.path().join("state"), base.path().join("outside"));
+        let directory = StateDirectory::take(&state).unwrap();
+        let snapshots = state.join(OWN_FOLDER).join(SNAPSHOTS_NAME);
+        for folder in [&snapshots, &outside] {
+            let dead = folder.join("attempt-00000000deadbeef");
+            fs::create_dir_all(&dead).unwrap();
+            fs::write(dead.join("0-000007.sst"), b"bytes").unwrap();
+        }
+        let living = AttemptDirectory::create(&snapshots).unwrap();
+        directory.clear().unwrap();
+        let living_name = living.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(contents(&snapshots).unwrap(), [LOCK, living_name]);
+        drop(living);
+
+        fs::remove_dir_all(&snapshots).unwrap();
+        std::os::unix::fs::symlink(&outside, &snapshots).unwrap();
+        directory.clear().unwrap();
+        assert!(fs::symlink_metadata(&snapshots).is_err());
+        assert_eq!(contents(&outside).unwrap(), ["attempt-00000000deadbeef"]);
     }
 
     #[test]

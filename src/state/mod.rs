@@ -38,7 +38,7 @@ use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
 
 pub use attempt_directory::{AttemptDirectory, Removed};
-pub use directory::{DirectoryError, MarkedFile, OWN_FOLDER, StateDirectory};
+pub use directory::{DirectoryError, MarkedFile, OWN_FOLDER, SNAPSHOTS_NAME, StateDirectory};
 pub use gate::{Closed, Inside, WriteGate};
 pub use memory::MemoryState;
 #[cfg(feature = "rocksdb")]

@@ -25,8 +25,8 @@
 //! - what a restored directory could not reproduce is refused by name: `db_paths` and `cf_paths`
 //!   (files in other directories), `wal_dir` (another life's logs would be replayed there),
 //!   `TransactionDB` (prepared transactions live in the log), a database opened for reading only.
-//!   All of it when the database is attached, but for paths in which no file lies yet: RocksDB tells
-//!   of them only then, so the first snapshot that has one is refused.
+//!   All of it when the database is attached, but for one thing that RocksDB does not tell: see
+//!   [`RocksDb`].
 //!
 //! **`max_manifest_file_size`.** RocksDB appends every flush and compaction to its MANIFEST and
 //! begins a new one only above this limit, which is 1 GiB unless it is set. Since a checkpoint
@@ -40,6 +40,7 @@ mod database;
 mod live_files;
 mod options;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Read;
@@ -57,31 +58,50 @@ use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::pack::Pack;
 use super::secured::{Copied, Secured, SecuredFile};
-use super::{Cut, StateBackend, StateFile};
+use super::{Cut, OWN_FOLDER, SNAPSHOTS_NAME, StateBackend, StateFile};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
 
 pub use self::database::Database;
 pub use self::options::MANIFEST_BYTES_WARNED;
 
-/// Where links lie until they are uploaded, below the database's directory: on the same file
-/// system, and ignored by RocksDB.
-pub const SNAPSHOTS_NAME: &str = "stillpoint-snapshots";
-
 /// A RocksDB as the state of a subtask.
 ///
-/// ```no_run
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
 /// use std::sync::Arc;
 /// use stillpoint::rocksdb::{DB, Options};
-/// use stillpoint::state::RocksDb;
+/// use stillpoint::{Memory, Repository, RocksDb};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
 ///
 /// let mut options = Options::default();
 /// options.create_if_missing(true);
 /// options.set_max_manifest_file_size(1 << 20);
-/// let db = Arc::new(DB::open(&options, "/data/orders-7")?);
-/// let state = RocksDb::new(Arc::clone(&db));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// let db = Arc::new(DB::open(&options, restored.directory())?);
+/// let participant = restored.attach(RocksDb::new(Arc::clone(&db)))?;
+///
+/// db.put("apples", "3")?;
+/// let checkpoint = participant.checkpoint("offset 17")?; // the cut is taken
+/// db.put("apples", "4")?; // not in it
+/// checkpoint.completed().await?;
+/// participant.close().await?;
+/// # Ok(())
+/// # }
 /// ```
+///
+/// **`db_paths` and `cf_paths`** are not supported: a restore fills one directory. A family with
+/// several paths is refused when the database is attached, even if all its tables still lie at home,
+/// and so is one of whose tables any lies elsewhere. What is found out only by the first cut with a
+/// table in it is a *single* path elsewhere in which no table lies yet: RocksDB writes neither option
+/// to its `OPTIONS` file or its `LOG`, its C interface has no call that tells them, and a table shows
+/// its directory only once it is there. That cut is refused, by the options' names, so nothing that
+/// was ever checkpointed depends on such a path. With a type that takes RocksDB's own way (see
+/// [`Database`]) several paths are found out no sooner either.
 pub struct RocksDb {
     database: Arc<dyn Database>,
     snapshots: PathBuf,
@@ -102,7 +122,7 @@ impl RocksDb {
     /// there are.
     #[must_use]
     pub fn new<D: Database>(db: Arc<D>) -> Self {
-        let snapshots = db.path().join(SNAPSHOTS_NAME);
+        let snapshots = db.path().join(OWN_FOLDER).join(SNAPSHOTS_NAME);
         Self {
             database: db,
             snapshots,
@@ -111,7 +131,7 @@ impl RocksDb {
         }
     }
 
-    /// Keeps links in another directory than `stillpoint-snapshots` below the database's own. On
+    /// Keeps links in another directory than `.stillpoint/snapshots` below the database's own. On
     /// another file system every file is copied instead of linked.
     #[must_use]
     pub fn with_snapshots_in(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -203,6 +223,7 @@ impl RocksDb {
             }
             let names = self.list_families()?;
             let looked_at_all = names == families.names;
+            refuse_several_paths(db, &families.names, &names)?;
             *families = Families { options, names };
             if looked_at_all {
                 return Ok(listed);
@@ -296,12 +317,11 @@ impl StateBackend for RocksDb {
         let _held = DeletionsHeld::new(Arc::clone(&self.database))?;
         if let Some(db) = self.database.as_default() {
             Sorted::new(list(db)?, home)?;
+            let names = self.list_families()?;
+            refuse_several_paths(db, &[], &names)?;
+            self.families.lock().names = names;
         } else {
-            tracing::info!(
-                directory = %home.display(),
-                "this type of database is snapshotted by RocksDB's own checkpoints, which link every file while \
-                 writers are held; DB, or MultiThreaded with the feature multi-threaded-cf of the crate rocksdb, is not"
-            );
+            options::warn_of_links(home);
         }
         AttemptDirectory::remove_dead(&self.snapshots)?;
         let directory = AttemptDirectory::create(&self.snapshots)?;
@@ -358,6 +378,21 @@ impl fmt::Debug for RocksDb {
 
 fn list(db: &DB) -> Result<Vec<LiveFile>, Failure> {
     live_files::live_files(db).map_err(|error| rocksdb_failed(error, "listing the live files"))
+}
+
+/// Refuses families whose tables may come to lie in several directories. Those that are known
+/// already have been asked about.
+fn refuse_several_paths(db: &DB, known: &[String], names: &[String]) -> Result<(), Failure> {
+    let known: BTreeSet<_> = known.iter().collect();
+    for name in names.iter().filter(|name| !known.contains(name)) {
+        if live_files::has_several_paths(db, name) == Some(true) {
+            let cause = format!(
+                "the tables of the family {name:?} may come to lie in several directories: {PATHS_UNSUPPORTED}"
+            );
+            return Err(Failure::new(FailureKind::Unsupported, cause));
+        }
+    }
+    Ok(())
 }
 
 fn on_one_device(one: &Path, other: &Path) -> bool {
@@ -424,14 +459,12 @@ impl Drop for Links {
     }
 }
 
+const PATHS_UNSUPPORTED: &str = "the options db_paths and cf_paths are not supported";
+
 fn in_other_directories(name: &str, home: &Path, found: &str) -> Failure {
-    Failure::new(
-        FailureKind::Unsupported,
-        format!(
-            "{name} lies in {found}, not in {}: the options db_paths and cf_paths are not supported",
-            home.display()
-        ),
-    )
+    let home = home.display();
+    let cause = format!("{name} lies in {found}, not in {home}: {PATHS_UNSUPPORTED}");
+    Failure::new(FailureKind::Unsupported, cause)
 }
 
 /// The listed files by what becomes of them.
