@@ -122,6 +122,7 @@ impl Driver {
                 Effect::Release(held) => self.release(held),
                 Effect::Store(_)
                 | Effect::Secure(..)
+                | Effect::Settle(_)
                 | Effect::Upload(_)
                 | Effect::Delete(_)
                 | Effect::Prepare(..)
@@ -131,6 +132,7 @@ impl Driver {
                 }
                 Effect::Store(_)
                 | Effect::Secure(..)
+                | Effect::Settle(_)
                 | Effect::Upload(_)
                 | Effect::Delete(_)
                 | Effect::Prepare(..) => self.spawn(effects::perform(Arc::clone(self), effect)),

@@ -8,6 +8,7 @@
 //! Invariant: the link's life is the [`SecuredFile`]'s, whatever becomes of the checkpoint, so an
 //! upload that a later checkpoint takes over goes on reading.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,23 @@ pub struct Secured {
     pub pack: Vec<u8>,
     /// What could not be linked.
     pub copied: Copied,
+}
+
+impl Secured {
+    /// The same with these files only; the others are let go of.
+    #[must_use]
+    pub(super) fn only(mut self, wanted: &[LocalName]) -> Self {
+        let mut by_name: BTreeMap<_, _> = self
+            .files
+            .into_iter()
+            .map(|file| (file.name.clone(), file))
+            .collect();
+        self.files = wanted
+            .iter()
+            .filter_map(|name| by_name.remove(name))
+            .collect();
+        self
+    }
 }
 
 /// Files that had to be copied because the file system refused a hard link.

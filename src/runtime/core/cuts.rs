@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A cut that waits for its checkpoint goes to the first one that wants a cut, whoever asked for
-//! it; so cuts reach checkpoints in the order in which they were taken.
+//! it; so cuts reach checkpoints in the order in which they were taken. One that waits for long is
+//! settled: it holds its own files then, and the state goes on deleting all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,6 +118,9 @@ impl Core {
             self.serve(effects);
         }
         self.run(now, Input::Time, effects);
+        if let Some(waiting) = &self.cut {
+            effects.push(Effect::Settle(waiting.cut.settling()));
+        }
         match &self.end {
             Some(error) => Err(error.clone()),
             None => Ok(receiver),

@@ -47,7 +47,7 @@ use crate::protocol::outcome::Outcome;
 use crate::protocol::store::StoreCall;
 use crate::protocol::subtask::{self, OpToken, Subtask};
 use crate::protocol::time::Timestamp;
-use crate::state::{Cut, Secured, StateBackend, StateDirectory};
+use crate::state::{Cut, Secured, Settling, StateBackend, StateDirectory};
 
 pub(super) use cleaning::Cleaning;
 use cleaning::{begins_sweep, ends_sweep};
@@ -81,6 +81,8 @@ pub(super) enum Effect {
     Store(StoreCall),
     /// Make files readable for the uploads, and make the pack.
     Secure(CheckpointId, Cut, Vec<LocalName>),
+    /// A cut that waits for its checkpoint is to hold its own files only, if it goes on waiting.
+    Settle(Settling),
     /// Store a file.
     Upload(Upload),
     /// Delete an object of the attempt's own.

@@ -17,8 +17,9 @@
 //! - the cut is one instant. All families are flushed as one, whatever the database's own option
 //!   says, and a cut during which something was written is refused, so that a writer who was not
 //!   held is found out;
-//! - deletions are held from before the list until everything wanted is linked, by a guard that is
-//!   dropped on every path. RocksDB counts the holders, so this disturbs nobody else's hold;
+//! - deletions are held from before the list until everything wanted is linked (or all of it, of a
+//!   cut that goes on waiting for its checkpoint), by a guard that is dropped on every path. RocksDB
+//!   counts the holders, so this disturbs nobody else's hold;
 //! - a database in which a background flush or compaction has failed is not snapshotted any more,
 //!   recovered or not: while it recovers it flushes families one by one (RocksDB pull requests
 //!   12995, 13871). An error of its log stops it, and no snapshot succeeds while it lasts;
