@@ -22,7 +22,7 @@ use super::restore::{self, RestoreOptions, RestoreProgress, RestoreReport, Wante
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{CheckpointId, FileName, LocalName, ObjectName, SHARED_PREFIX};
+use crate::protocol::id::{CheckpointId, FileName, LocalName, ObjectName};
 use crate::protocol::manifest::{Expected, Loaded, Manifest, PinOwner};
 use crate::protocol::time::WallClock;
 use crate::storage::{self, Key};
@@ -453,7 +453,7 @@ impl Inspection {
     /// What the store says, if it can't be listed. What could not be deleted stands in the report.
     pub async fn collect(&self, dry_run: bool) -> Result<CollectReport> {
         let about = |error| self.about(error, Phase::Collect);
-        let (listed, unparsable) = self.stored_files().await.map_err(about)?;
+        let (listed, unparsable) = self.listed().await.map_err(about)?;
         let mut report = CollectReport {
             unparsable,
             ..CollectReport::default()
@@ -493,24 +493,31 @@ impl Inspection {
         Ok(report)
     }
 
-    /// The state files that the store lists, and names that are none.
-    async fn stored_files(&self) -> Result<(BTreeSet<FileName>, Vec<String>)> {
+    /// What lies in the participant's part of the store and was not written by this library: it is
+    /// nobody's to delete, and disturbs nobody.
+    ///
+    /// # Errors
+    /// What the store says, if it can't be listed.
+    pub async fn unparsable(&self) -> Result<Vec<String>> {
+        let listed = self.listed().await;
+        let (_, unparsable) = listed.map_err(|error| self.about(error, Phase::Inspect))?;
+        Ok(unparsable)
+    }
+
+    /// The state files that the store lists, and names that no rule can parse.
+    async fn listed(&self) -> Result<(BTreeSet<FileName>, Vec<String>)> {
         let (mut files, mut unparsable) = (BTreeSet::new(), Vec::new());
         let mut after: Option<String> = None;
         let limit = self.around.config.checkpoints.limits.list_page_max;
         loop {
-            let list = self
-                .around
-                .store
-                .list(SHARED_PREFIX, after.as_deref(), limit);
+            let list = self.around.store.list("", after.as_deref(), limit);
             let page = done(at_once(list, self.around.config.progress_deadline).await)?;
             after = page.more.then(|| page.names.last().cloned()).flatten();
             for name in page.names {
                 match ObjectName::parse(&name) {
                     Some(ObjectName::Shared(file)) => drop(files.insert(file)),
-                    Some(ObjectName::Current | ObjectName::Manifest(_)) | None => {
-                        unparsable.push(name);
-                    }
+                    Some(ObjectName::Current | ObjectName::Manifest(_)) => {}
+                    None => unparsable.push(name),
                 }
             }
             if after.is_none() {

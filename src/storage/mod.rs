@@ -109,7 +109,7 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
 
     /// Names that begin with `prefix` and come after `after`, at most `limit` (at least one), in
     /// ascending order of their bytes. They may lag behind and are as plain as they were found:
-    /// no promise that a name parses or that its object is still there.
+    /// no promise that a name parses, is a [`Key`] at all, or that its object is still there.
     ///
     /// `Failed`, `Unknown`: the listing broke off. Nothing follows from a page that is missing.
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page>;

@@ -231,6 +231,7 @@ async fn a_guest_deletes_what_is_condemned_and_says_what_it_left() {
     fs::create_dir_all(folder.join("shared/1")).unwrap();
     fs::write(folder.join(&orphan), b"orphan").unwrap();
     fs::write(folder.join("shared/README.txt"), b"not ours").unwrap();
+    fs::write(root.join(".DS_Store"), b"not ours").unwrap();
     let held = answer(&root, &["show", "newest"])["files"][0]["name"]
         .as_str()
         .unwrap()
@@ -242,6 +243,7 @@ async fn a_guest_deletes_what_is_condemned_and_says_what_it_left() {
     let condemned = texts(&planned["participants"][0]["deleted"]);
     assert_eq!(condemned.len(), 2, "{planned:#}");
     let done = answer(&root, &["gc"]);
+    assert_eq!(texts(&done["unparsable"]), [".DS_Store"]);
     let done = &done["participants"][0];
     assert_eq!(texts(&done["deleted"]), condemned);
     assert_eq!(done["held_files"], 1);
@@ -272,7 +274,11 @@ async fn a_guest_deletes_what_is_condemned_and_says_what_it_left() {
         0,
         "{after:#}"
     );
-    answer(&root, &["verify", "--all", "--full"]);
+    let verified = answer(&root, &["verify", "--all", "--full"]);
+    assert_eq!(texts(&verified["unparsable"]), [".DS_Store"]);
+    let of_participant = &verified["participants"][0]["unparsable"];
+    assert_eq!(texts(of_participant), ["shared/README.txt"]);
+    assert_eq!(verified["is_sound"], true, "strangers are no damage");
     let both = ["gc", "--take-over", "--dry-run", "--root"];
     let said = run(both.into_iter().chain([root.to_str().unwrap()]));
     assert_eq!(said.code, 2, "{said:?}");

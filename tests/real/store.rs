@@ -91,8 +91,13 @@ async fn b24_strangers_keep_nothing_but_themselves() {
             reported.extend(names);
         }
     }
-    // Names that begin with a dot are seen by no list.
-    for name in ["marker", "unreadable/child", "7.tmp"] {
+    for name in [
+        ".DS_Store",
+        "marker",
+        "unreadable/child",
+        "7.tmp",
+        "manifest/.DS_Store",
+    ] {
         assert!(
             reported.iter().any(|found| found.ends_with(name)),
             "{name} in {reported:?}"
