@@ -22,8 +22,8 @@ use super::restore::{self, RestoreOptions, RestoreProgress, RestoreReport, Wante
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{CheckpointId, FileName, LocalName, ObjectName};
-use crate::protocol::manifest::{Expected, Loaded, Manifest, PinOwner};
+use crate::protocol::id::{CheckpointId, FileName, LocalName, ManifestName, ObjectName};
+use crate::protocol::manifest::{Current, Expected, Loaded, Manifest, PinOwner};
 use crate::protocol::time::WallClock;
 use crate::storage::{self, Key};
 
@@ -53,6 +53,7 @@ pub struct Inspection {
     participant: String,
     around: Surroundings,
     manifest: Manifest,
+    current: Current,
 }
 
 /// A retained checkpoint.
@@ -123,6 +124,24 @@ pub enum FileStanding {
     Orphaned,
 }
 
+/// Why an object of the manifest is, or isn't, garbage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ManifestStanding {
+    /// `CURRENT` names it as a commit's record: it stays until a newer whole manifest is named.
+    Record,
+    /// `CURRENT` names it as the newest whole manifest: it stays until the second one after it.
+    Snapshot,
+    /// `CURRENT` names it as the whole manifest before that, kept so that one damaged object loses
+    /// nothing.
+    OlderSnapshot,
+    /// `CURRENT` does not name it and has not left it behind: a commit, a claim or a whole manifest
+    /// is under way, or was refused. Its maker deletes it, or a later holder.
+    UnderWay,
+    /// `CURRENT` has left it behind: its holder, or the next one, deletes it.
+    Superseded,
+}
+
 /// What [`Inspection::explain`] says of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -187,11 +206,12 @@ pub struct CollectReport {
 
 impl Inspection {
     pub(super) async fn load(participant: &str, around: Surroundings) -> Result<Self> {
-        let manifest = read(participant, &around).await?;
+        let (manifest, current) = read(participant, &around).await?;
         Ok(Self {
             participant: participant.to_owned(),
             around,
             manifest,
+            current,
         })
     }
 
@@ -200,7 +220,7 @@ impl Inspection {
     /// # Errors
     /// As [`Repository::inspect`](super::Repository::inspect).
     pub async fn refresh(&mut self) -> Result<()> {
-        self.manifest = read(&self.participant, &self.around).await?;
+        (self.manifest, self.current) = read(&self.participant, &self.around).await?;
         Ok(())
     }
 
@@ -305,6 +325,23 @@ impl Inspection {
             standing: self.standing(file),
             stored_bytes,
         })
+    }
+
+    /// Says why an object of the manifest is, or isn't, garbage. Whether there is one is not asked.
+    #[must_use]
+    pub fn explain_manifest(&self, object: ManifestName) -> ManifestStanding {
+        let current = &self.current;
+        if current.snapshots().last() == Some(&object) {
+            ManifestStanding::Snapshot
+        } else if current.snapshots().contains(&object) {
+            ManifestStanding::OlderSnapshot
+        } else if current.tail().contains(&object) {
+            ManifestStanding::Record
+        } else if object.epoch >= current.epoch() && object.version > current.snapshot_version() {
+            ManifestStanding::UnderWay
+        } else {
+            ManifestStanding::Superseded
+        }
     }
 
     fn standing(&self, file: FileName) -> FileStanding {
@@ -459,11 +496,8 @@ impl Inspection {
             ..CollectReport::default()
         };
         // Listed first, read second: what an attempt has stored that began meanwhile is known as its.
-        let seen = Self {
-            participant: self.participant.clone(),
-            around: self.around.clone(),
-            manifest: read(&self.participant, &self.around).await.map_err(about)?,
-        };
+        let seen = Self::load(&self.participant, self.around.clone());
+        let seen = seen.await.map_err(about)?;
         for &file in &listed {
             match seen.standing(file) {
                 FileStanding::Held { .. } => report.held_files += 1,
@@ -545,7 +579,7 @@ impl Inspection {
 
     /// Something of the checkpoint was not found: damage, unless it was dropped meanwhile.
     async fn still_retained(&self, checkpoint: CheckpointId) -> Result<()> {
-        let manifest = read(&self.participant, &self.around).await?;
+        let (manifest, _) = read(&self.participant, &self.around).await?;
         if manifest.is_retained(checkpoint) {
             return Ok(());
         }
@@ -573,7 +607,7 @@ impl fmt::Debug for Inspection {
     }
 }
 
-async fn read(participant: &str, around: &Surroundings) -> Result<Manifest> {
+async fn read(participant: &str, around: &Surroundings) -> Result<(Manifest, Current)> {
     let about = |error: Error| {
         error
             .with_participant(participant)
@@ -590,7 +624,7 @@ async fn read(participant: &str, around: &Surroundings) -> Result<Manifest> {
             for warning in root.warnings {
                 tracing::warn!(participant, ?warning, "the manifest is damaged in part");
             }
-            Ok(root.manifest)
+            Ok((root.manifest, root.current))
         }
         Ok(Loaded::NoRoot) => {
             let cause = "there is no such participant";

@@ -37,8 +37,8 @@ mod repository;
 mod restore;
 
 pub use inspect::{
-    CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, Inspection, VerifyDepth,
-    VerifyReport,
+    CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, Inspection,
+    ManifestStanding, VerifyDepth, VerifyReport,
 };
 pub use participant::{Checkpoint, Claim, Participant, Restored};
 pub use progress::{CheckpointReport, Events, ParticipantEvent};
