@@ -729,6 +729,9 @@ fn families_come_and_go() {
     db.drop_cf("one").unwrap();
     put("three", "33");
     let third = state.snapshot().unwrap();
+    assert_eq!(first.families(), ["default", "one", "two"]);
+    assert_eq!(second.families(), ["default", "one", "three", "two"]);
+    assert_eq!(third.families(), ["default", "three", "two"]);
 
     let first = read(restore(&secure_all(first)).path());
     assert_eq!(first.keys().collect::<Vec<_>>(), ["default", "one", "two"]);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::calls::{at_once, patiently};
-use super::core::SUBTASK;
+use super::core::{OPERATOR, SUBTASK};
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use super::load;
@@ -76,6 +76,8 @@ pub struct CheckpointInfo {
     pub own_bytes: u64,
     /// What the user attached.
     pub user_bytes: Vec<u8>,
+    /// The names of the column families at its cut, in order; empty where there are none.
+    pub families: Vec<String>,
     /// Who pins it.
     pub pins: Vec<PinOwner>,
     /// Whether a restart restores it.
@@ -258,6 +260,11 @@ impl Inspection {
                     user_bytes: described
                         .subtasks
                         .get(&SUBTASK)
+                        .cloned()
+                        .unwrap_or_default(),
+                    families: described
+                        .families
+                        .get(&OPERATOR)
                         .cloned()
                         .unwrap_or_default(),
                     pins: manifest

@@ -102,6 +102,7 @@ pub struct StateFile {
 #[must_use = "a cut holds files back from being deleted"]
 pub struct Cut {
     files: Arc<[StateFile]>,
+    families: Vec<String>,
     sequence_number: Option<u64>,
     held: Arc<Mutex<Holding>>,
 }
@@ -134,6 +135,7 @@ impl Cut {
         files.sort();
         Self {
             files: files.into(),
+            families: Vec::new(),
             sequence_number: None,
             held: Arc::new(Mutex::new(Holding::Everything(Box::new(secure)))),
         }
@@ -143,6 +145,21 @@ impl Cut {
     pub fn at(mut self, sequence_number: u64) -> Self {
         self.sequence_number = Some(sequence_number);
         self
+    }
+
+    /// The same cut, with the names of the column families at this instant.
+    pub fn with_families(mut self, mut names: Vec<String>) -> Self {
+        names.sort_unstable();
+        names.dedup();
+        self.families = names;
+        self
+    }
+
+    /// The names of the column families at this instant, in order; none where the backend has no
+    /// such thing.
+    #[must_use]
+    pub fn families(&self) -> &[String] {
+        &self.families
     }
 
     /// The number of the last write in it, where the backend numbers its writes.

@@ -41,6 +41,7 @@ pub struct Checkpoint {
     pub own_files: usize,
     pub own_bytes: u64,
     pub user_bytes: UserBytes,
+    pub families: Vec<String>,
     pub pins: Vec<String>,
     pub is_restore_point: bool,
 }
@@ -56,6 +57,7 @@ impl From<&CheckpointInfo> for Checkpoint {
             own_files: info.own_files,
             own_bytes: info.own_bytes,
             user_bytes: UserBytes::new(&info.user_bytes),
+            families: info.families.clone(),
             pins: info.pins.iter().map(|owner| owner.0.clone()).collect(),
             is_restore_point: info.is_restore_point,
         }

@@ -83,6 +83,11 @@ impl Display for Document {
             None => writeln!(f, "  after     no other that is retained")?,
         }
         writeln!(f, "  attached  {}", checkpoint.user_bytes)?;
+        if !checkpoint.families.is_empty() {
+            let families = checkpoint.families.iter();
+            let families: Vec<_> = families.map(|name| format!("{name:?}")).collect();
+            writeln!(f, "  families  {}", families.join(", "))?;
+        }
         for owner in &checkpoint.pins {
             writeln!(f, "  pinned by {owner}")?;
         }

@@ -219,12 +219,14 @@ impl Core {
             checkpoint,
             held: taken.held,
         }));
+        let families = cut.families().to_vec();
         self.snapshots.insert(checkpoint, Held::Cut(cut));
         self.inbox
             .push_back(Input::Subtask(subtask::Event::SnapshotTaken {
                 checkpoint,
                 files,
                 user_bytes: taken.user_bytes,
+                families,
                 cut_at: taken.cut_at,
             }));
     }

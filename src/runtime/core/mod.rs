@@ -277,7 +277,7 @@ impl Core {
             state: backend.kind().to_owned(),
             parallelism: 1,
             key_groups: 1,
-            families: Vec::new(),
+            families: self.families_of(taken.as_ref()),
         };
         // What completed after it is not part of this line, and will not be given again if the
         // source takes it for done.
@@ -293,6 +293,16 @@ impl Core {
         };
         self.run(now, Input::Coordinator(event), effects);
         Ok(())
+    }
+
+    /// The column families of what was restored: those of the state until its first checkpoint.
+    fn families_of(&self, taken: Option<&Taken>) -> Vec<String> {
+        let restored = taken.and_then(|taken| {
+            let manifest = self.coordinator.view().manifest?;
+            let families = &manifest.checkpoint(taken.checkpoint)?.families;
+            families.get(&OPERATOR).cloned()
+        });
+        restored.unwrap_or_default()
     }
 
     /// Whether a state may be attached.

@@ -208,9 +208,13 @@ impl RocksDb {
         }
     }
 
-    /// The live files at a moment when nothing is in memory only. The order matters: what is
+    /// The live files at a moment when nothing is in memory only, and the families. The order matters: what is
     /// flushed between a list and a look at the memory is in neither.
-    fn list_when_flushed(&self, db: &DB, sequence: u64) -> Result<Vec<LiveFile>, Failure> {
+    fn list_when_flushed(
+        &self,
+        db: &DB,
+        sequence: u64,
+    ) -> Result<(Vec<LiveFile>, Vec<String>), Failure> {
         let mut families = self.families.lock();
         loop {
             while self.flush_the_rest(&mut families.names)? {
@@ -220,14 +224,14 @@ impl RocksDb {
             let mut names = listed.iter().map(|file| &file.name);
             let options = names.find(|name| name.starts_with(b"OPTIONS-")).cloned();
             if options.is_some() && options == families.options {
-                return Ok(listed);
+                return Ok((listed, families.names.clone()));
             }
             let names = self.list_families()?;
             let looked_at_all = names == families.names;
             refuse_several_paths(db, &families.names, &names)?;
             *families = Families { options, names };
             if looked_at_all {
-                return Ok(listed);
+                return Ok((listed, families.names.clone()));
             }
             self.one_instant(sequence)?;
         }
@@ -242,7 +246,7 @@ impl RocksDb {
         let held = DeletionsHeld::new(Arc::clone(&self.database))?;
         let sequence = self.database.sequence();
         live_files::flush_all(db).map_err(|error| rocksdb_failed(error, "flushing"))?;
-        let listed = self.list_when_flushed(db, sequence)?;
+        let (listed, families) = self.list_when_flushed(db, sequence)?;
         self.one_instant(sequence)?;
         let Sorted { state, packed } = Sorted::new(listed, self.database.path())?;
         let secure = move |wanted: &[StateFile]| {
@@ -260,7 +264,8 @@ impl RocksDb {
                 copied,
             })
         };
-        Ok(Cut::new(state, secure).at(sequence))
+        let cut = Cut::new(state, secure).at(sequence);
+        Ok(cut.with_families(families))
     }
 
     /// The way for those types whose C pointer the binding keeps to itself. The links are made by
@@ -298,7 +303,8 @@ impl RocksDb {
                 copied,
             })
         };
-        Ok(Cut::new(state, secure).at(sequence))
+        let cut = Cut::new(state, secure).at(sequence);
+        Ok(cut.with_families(families))
     }
 }
 

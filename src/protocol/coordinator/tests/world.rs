@@ -157,6 +157,8 @@ pub struct World {
     pub notices: Vec<Notice>,
     pub sent: Vec<Message>,
     pub held: VecDeque<StoreCall>,
+    /// The column families that acknowledgements tell.
+    pub families: Vec<String>,
     requests: u64,
 }
 
@@ -224,6 +226,7 @@ impl World {
             notices: Vec::new(),
             sent: Vec::new(),
             held: VecDeque::new(),
+            families: Vec::new(),
             requests: 0,
         };
         world.drain();
@@ -347,6 +350,7 @@ impl World {
             checkpoint,
             files,
             user_bytes: vec![1, 2, 3],
+            families: self.families.clone(),
             cut_at: WallClock(5),
             floor: 0,
         })))
