@@ -23,7 +23,9 @@ use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{CheckpointId, FileName, LocalName, ManifestName, ObjectName};
-use crate::protocol::manifest::{Current, Expected, Loaded, Manifest, PinOwner};
+use crate::protocol::manifest::{
+    Current, Expected, LoadWarning, Loaded, LoadedRoot, Manifest, PinOwner,
+};
 use crate::protocol::time::WallClock;
 use crate::storage::{self, Key};
 
@@ -54,6 +56,7 @@ pub struct Inspection {
     around: Surroundings,
     manifest: Manifest,
     current: Current,
+    warnings: Vec<LoadWarning>,
 }
 
 /// A retained checkpoint.
@@ -82,6 +85,9 @@ pub struct CheckpointInfo {
     pub pins: Vec<PinOwner>,
     /// Whether a restart restores it.
     pub is_restore_point: bool,
+    /// Whether an older checkpoint was restored although this one was there: nothing continues it,
+    /// and no restart restores it by itself.
+    pub is_passed_over: bool,
 }
 
 /// A file of a retained checkpoint.
@@ -208,12 +214,13 @@ pub struct CollectReport {
 
 impl Inspection {
     pub(super) async fn load(participant: &str, around: Surroundings) -> Result<Self> {
-        let (manifest, current) = read(participant, &around).await?;
+        let root = read(participant, &around).await?;
         Ok(Self {
             participant: participant.to_owned(),
             around,
-            manifest,
-            current,
+            manifest: root.manifest,
+            current: root.current,
+            warnings: root.warnings,
         })
     }
 
@@ -222,7 +229,7 @@ impl Inspection {
     /// # Errors
     /// As [`Repository::inspect`](super::Repository::inspect).
     pub async fn refresh(&mut self) -> Result<()> {
-        (self.manifest, self.current) = read(&self.participant, &self.around).await?;
+        *self = Self::load(&self.participant, self.around.clone()).await?;
         Ok(())
     }
 
@@ -238,11 +245,19 @@ impl Inspection {
         &self.manifest
     }
 
+    /// What was damaged in the manifest and could be done without: until the holder's next whole
+    /// manifest replaces it, one more fault there may lose something.
+    #[must_use]
+    pub fn warnings(&self) -> &[LoadWarning] {
+        &self.warnings
+    }
+
     /// The retained checkpoints, oldest first.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<CheckpointInfo> {
         let mut seen = BTreeSet::new();
         let manifest = &self.manifest;
+        let lineage: BTreeSet<_> = manifest.lineage().collect();
         let described = manifest.checkpoints().iter();
         described
             .map(|(&checkpoint, described)| {
@@ -274,6 +289,7 @@ impl Inspection {
                         .map(|(_, owner)| owner.clone())
                         .collect(),
                     is_restore_point: manifest.restore_point() == Some(checkpoint),
+                    is_passed_over: !lineage.contains(&checkpoint),
                 }
             })
             .collect()
@@ -586,7 +602,7 @@ impl Inspection {
 
     /// Something of the checkpoint was not found: damage, unless it was dropped meanwhile.
     async fn still_retained(&self, checkpoint: CheckpointId) -> Result<()> {
-        let (manifest, _) = read(&self.participant, &self.around).await?;
+        let manifest = read(&self.participant, &self.around).await?.manifest;
         if manifest.is_retained(checkpoint) {
             return Ok(());
         }
@@ -614,7 +630,7 @@ impl fmt::Debug for Inspection {
     }
 }
 
-async fn read(participant: &str, around: &Surroundings) -> Result<(Manifest, Current)> {
+async fn read(participant: &str, around: &Surroundings) -> Result<LoadedRoot> {
     let about = |error: Error| {
         error
             .with_participant(participant)
@@ -628,10 +644,10 @@ async fn read(participant: &str, around: &Surroundings) -> Result<(Manifest, Cur
     let deadline = around.config.progress_deadline;
     match load::load(&*around.store, expected, limits, deadline).await {
         Ok(Loaded::Root(root)) => {
-            for warning in root.warnings {
-                tracing::warn!(participant, ?warning, "the manifest is damaged in part");
+            for warning in &root.warnings {
+                tracing::warn!(participant, %warning, "the manifest is damaged in part");
             }
-            Ok((root.manifest, root.current))
+            Ok(*root)
         }
         Ok(Loaded::NoRoot) => {
             let cause = "there is no such participant";

@@ -94,6 +94,9 @@ impl Display for Document {
         if checkpoint.is_restore_point {
             writeln!(f, "  a restart restores it")?;
         }
+        if checkpoint.is_passed_over {
+            writeln!(f, "  it was passed over: an older one was restored")?;
+        }
         writeln!(
             f,
             "  {} files, {}; {} of them, {}, are in no older checkpoint",
