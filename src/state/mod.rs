@@ -59,6 +59,65 @@ pub fn is_own(local: &LocalName) -> bool {
 }
 
 /// The state of one subtask, as its checkpoints see it.
+///
+/// One of your own, all of whose content goes into the pack:
+///
+/// ```
+/// use std::path::Path;
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// use stillpoint::protocol::answer::Failure;
+/// use stillpoint::protocol::id::LocalName;
+/// use stillpoint::state::pack::Pack;
+/// use stillpoint::state::{Copied, Cut, Secured, StateBackend};
+/// use stillpoint::{Memory, Repository};
+///
+/// struct Counter(Arc<AtomicU64>);
+///
+/// impl StateBackend for Counter {
+///     fn kind(&self) -> &'static str {
+///         "counter"
+///     }
+///
+///     fn attach(&self) -> Result<(), Failure> {
+///         Ok(())
+///     }
+///
+///     fn directory(&self) -> Option<&Path> {
+///         None
+///     }
+///
+///     fn prepare(&self) {}
+///
+///     fn snapshot(&self) -> Result<Cut, Failure> {
+///         let count = self.0.load(Ordering::SeqCst);
+///         Ok(Cut::new(Vec::new(), move |_wanted| {
+///             let mut pack = Pack::new();
+///             let name = LocalName::new("count").expect("a plain name");
+///             pack.push(name, count.to_le_bytes().to_vec())?;
+///             Ok(Secured { files: Vec::new(), pack: pack.encode(), copied: Copied::default() })
+///         }))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("counts").await?;
+/// let restored = claim.restore_into(directory.path().join("one")).await?;
+/// let count = Arc::new(AtomicU64::new(7));
+/// let participant = restored.attach(Counter(Arc::clone(&count)))?;
+/// participant.checkpoint("")?.completed().await?;
+/// participant.close().await?;
+///
+/// let claim = repository.claim("counts").await?;
+/// let restored = claim.restore_into(directory.path().join("two")).await?;
+/// assert_eq!(std::fs::read(restored.directory().join("count"))?, 7_u64.to_le_bytes());
+/// # Ok(())
+/// # }
+/// ```
 pub trait StateBackend: Send + Sync + 'static {
     /// The kind of state, as its checkpoints record it: what one kind wrote, another can't open.
     fn kind(&self) -> &'static str;

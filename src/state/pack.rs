@@ -34,6 +34,22 @@ const ENTRY_BYTES_MIN: usize = 2 + 8;
 const UNFINISHED: &str = ".unfinished";
 
 /// Named byte strings in the order in which a restore writes them back.
+///
+/// ```
+/// use stillpoint::protocol::id::LocalName;
+/// use stillpoint::state::pack::Pack;
+///
+/// let mut pack = Pack::new();
+/// pack.push(LocalName::new("MANIFEST-000005")?, b"what there is".to_vec())?;
+/// pack.push(LocalName::new("CURRENT")?, b"MANIFEST-000005\n".to_vec())?;
+/// let again = Pack::decode(&pack.clone().encode())?;
+/// assert_eq!(again, pack);
+///
+/// let directory = tempfile::tempdir()?;
+/// again.unpack(directory.path())?;
+/// assert_eq!(std::fs::read(directory.path().join("CURRENT"))?, b"MANIFEST-000005\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pack {
     entries: Vec<Entry>,
