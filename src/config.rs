@@ -3,6 +3,7 @@
 //! Plain values with `serde`, so that they can stand in the user's own configuration file; reading
 //! files and environments is the user's.
 
+use std::fmt::Debug;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -66,36 +67,52 @@ impl Config {
     /// Checks each value and how they go together.
     ///
     /// # Errors
-    /// The first key that is wrong, and what is allowed.
+    /// The first key that is wrong, its value, and what is allowed.
     pub fn validate(&self) -> Result<(), BadConfig> {
-        let bad = |key, wanted| Err(BadConfig { key, wanted });
+        let bad = |key, value: &dyn Debug, wanted| Err(BadConfig::new(key, value, wanted));
         if self.transfers_max == 0 || self.transfers_max > TRANSFERS_MAX {
-            return bad("transfers_max", "from 1 to 65536");
+            return bad("transfers_max", &self.transfers_max, "from 1 to 65536");
         }
         if self.transfer_memory_bytes_max < TRANSFER_MEMORY_BYTES_LEAST
             || self.transfer_memory_bytes_max > TRANSFER_MEMORY_BYTES_MOST
         {
-            return bad("transfer_memory_bytes_max", "from 1 MiB to 1 TiB");
+            return bad(
+                "transfer_memory_bytes_max",
+                &self.transfer_memory_bytes_max,
+                "from 1 MiB to 1 TiB",
+            );
         }
         if self.failure_burst_max == 0 {
-            return bad("failure_burst_max", "at least 1");
+            return bad("failure_burst_max", &self.failure_burst_max, "at least 1");
         }
         if self.failures_per_second == 0 {
-            return bad("failures_per_second", "at least 1");
+            return bad(
+                "failures_per_second",
+                &self.failures_per_second,
+                "at least 1",
+            );
         }
         if self.progress_deadline < Duration::from_millis(10) {
-            return bad("progress_deadline", "at least 10 ms");
+            return bad(
+                "progress_deadline",
+                &self.progress_deadline,
+                "at least 10 ms",
+            );
         }
         if self.restore_tries_max == 0 {
-            return bad("restore_tries_max", "at least 1");
+            return bad("restore_tries_max", &self.restore_tries_max, "at least 1");
         }
-        if self
-            .claim_deadline
-            .is_some_and(|deadline| deadline.is_zero())
-        {
-            return bad("claim_deadline", "more than nothing");
+        if let Some(deadline) = self.claim_deadline.filter(Duration::is_zero) {
+            return bad("claim_deadline", &deadline, "more than nothing");
         }
-        self.checkpoints.validate()
+        let checkpoints = &self.checkpoints;
+        // A participant has one subtask, which would decline whatever is beyond its limit. A
+        // coordinator may have others.
+        if checkpoints.max_concurrent > checkpoints.limits.snapshots_in_flight_max {
+            let wanted = "at most snapshots_in_flight_max";
+            return bad("max_concurrent", &checkpoints.max_concurrent, wanted);
+        }
+        checkpoints.validate()
     }
 }
 
@@ -114,19 +131,35 @@ mod tests {
 
     #[test]
     fn wrong_values_are_named() {
-        let config = Config {
-            transfers_max: 0,
-            ..Config::default()
+        let wrong = |change: &dyn Fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            config.validate().unwrap_err().to_string()
         };
         assert_eq!(
-            config.validate().map_err(|bad| bad.key),
-            Err("transfers_max")
+            wrong(&|config| config.transfers_max = 0),
+            "transfers_max is 0; allowed is from 1 to 65536"
         );
-        let mut config = Config::default();
-        config.checkpoints.num_retained = 0;
         assert_eq!(
-            config.validate().map_err(|bad| bad.key),
-            Err("num_retained")
+            wrong(&|config| config.checkpoints.num_retained = 0),
+            "num_retained is 0; allowed is at least 1"
         );
+        assert_eq!(
+            wrong(&|config| config.checkpoints.limits.retry_delay = Duration::ZERO),
+            "retry_delay is 0ns; allowed is more than nothing"
+        );
+    }
+
+    #[test]
+    fn no_more_checkpoints_at_once_than_a_subtask_takes_snapshots() {
+        let mut config = Config::default();
+        config.checkpoints.max_concurrent = 3;
+        config.checkpoints.limits.snapshots_in_flight_max = 2;
+        assert_eq!(config.checkpoints.validate(), Ok(()), "for a coordinator");
+        let wanted = "at most snapshots_in_flight_max";
+        let bad = BadConfig::new("max_concurrent", 3, wanted);
+        assert_eq!(config.validate(), Err(bad));
+        config.checkpoints.limits.snapshots_in_flight_max = 3;
+        assert_eq!(config.validate(), Ok(()));
     }
 }

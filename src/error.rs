@@ -89,7 +89,7 @@ pub enum ErrorKind {
     Unsupported,
     /// The state had trouble in the background and can't be trusted: restore it.
     Untrusted,
-    /// The participant has been closed.
+    /// The participant has been closed, or the tokio runtime that its work was done in has ended.
     Closed,
     /// The library has a defect. The participant is unusable; claiming it again is safe.
     Internal,

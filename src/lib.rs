@@ -62,6 +62,7 @@
 //! | A checkpoint fails? | The next one takes over what it has stored. |
 //! | The newest checkpoint is damaged? | An [`ErrorKind::Corrupt`] that names the file and the older checkpoints. Going back is your choice: [`RestoreOptions::fallback`]. |
 //! | Who deletes old files? | The holder, beside everything else; nothing waits for it. |
+//! | Without tokio? | A [`Runtime`] of the library's own, in which any thread may wait: `runtime.block_on(repository.claim("orders/7"))`. |
 //! | Who looks on? | [`Repository::inspect`]: list, explain, verify, restore, without disturbing the holder. |
 //!
 //! # Layers
@@ -102,6 +103,8 @@ pub mod runtime;
 #[cfg(feature = "runtime")]
 pub mod state;
 #[cfg(feature = "runtime")]
+pub mod steps;
+#[cfg(feature = "runtime")]
 pub mod storage;
 
 #[cfg(feature = "runtime")]
@@ -113,7 +116,7 @@ pub use runtime::{
     Checkpoint, CheckpointInfo, CheckpointReport, Claim, CollectReport, Events, Explanation,
     FileInfo, FileStanding, Inspection, ManifestStanding, Participant, ParticipantEvent,
     Repository, RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored,
-    VerifyDepth, VerifyReport,
+    Runtime, VerifyDepth, VerifyReport,
 };
 #[cfg(feature = "runtime")]
 pub use state::MemoryState;

@@ -21,10 +21,11 @@ use stillpoint::rocksdb::{
     SingleThreaded, SstFileWriter, ThreadMode, TransactionDB, TransactionDBOptions, WriteBatch,
     WriteOptions,
 };
-use stillpoint::state::pack::Pack;
+use stillpoint::state::pack::StoredPack;
 use stillpoint::state::rocksdb::Database;
 use stillpoint::state::{
-    Cut, MemoryState, OWN_FOLDER, RocksDb, SNAPSHOTS_NAME, Secured, StateBackend, WriteGate,
+    Cut, MemoryState, OWN_FOLDER, RocksDb, SNAPSHOTS_NAME, Secured, SecuredPack, StateBackend,
+    WriteGate,
 };
 use tempfile::TempDir;
 
@@ -73,6 +74,14 @@ fn secure_all(cut: Cut) -> Secured {
     cut.secure(&names).unwrap()
 }
 
+/// The pack, which a database's snapshot writes as a file: it may be of any size.
+fn stored_pack(secured: &Secured) -> StoredPack<fs::File> {
+    let SecuredPack::File(pack) = &secured.pack else {
+        panic!("the pack is in memory");
+    };
+    StoredPack::open(fs::File::open(pack.path()).unwrap()).unwrap()
+}
+
 /// What a restore does: the state files to their places, then the pack.
 fn restore(secured: &Secured) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -80,10 +89,7 @@ fn restore(secured: &Secured) -> TempDir {
         let copied = fs::copy(file.path(), directory.path().join(file.name().as_str())).unwrap();
         assert_eq!(copied, file.size_bytes(), "{}", file.name());
     }
-    Pack::decode(&secured.pack)
-        .unwrap()
-        .unpack(directory.path())
-        .unwrap();
+    stored_pack(secured).unpack(directory.path()).unwrap();
     directory
 }
 
@@ -420,7 +426,7 @@ fn tables_and_blobs_are_state_files_and_no_log_is_carried() {
     assert!(cut.files().is_sorted());
     let secured = secure_all(cut);
     assert_eq!(secured.copied.files, 0);
-    let pack = Pack::decode(&secured.pack).unwrap();
+    let pack = stored_pack(&secured);
     let mut names: Vec<&str> = pack
         .entries()
         .iter()
@@ -498,10 +504,7 @@ fn only_wanted_files_are_linked() {
     for file in first.files.iter().chain(&second.files) {
         fs::copy(file.path(), directory.path().join(file.name().as_str())).unwrap();
     }
-    Pack::decode(&second.pack)
-        .unwrap()
-        .unpack(directory.path())
-        .unwrap();
+    stored_pack(&second).unpack(directory.path()).unwrap();
     assert_eq!(
         read(directory.path())["default"],
         pairs(&[("a", "1"), ("b", "2")])

@@ -4,7 +4,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use stillpoint::storage::{BlobStore, FileSystem, Key, Memory, Prefixed, contract};
+use stillpoint::storage::{
+    BlobStore, Call, FileSystem, Intercept, Intercepted, Key, Memory, OpenStore, Operation,
+    Prefixed, contract,
+};
 use tempfile::TempDir;
 
 type Store = Arc<dyn BlobStore>;
@@ -26,6 +29,25 @@ async fn memory_folder(directory: &Path) -> Store {
 async fn file_system_folder(directory: &Path) -> Store {
     let folder = Key::new("orders/partition 7").unwrap();
     Arc::new(Prefixed::new(file_system(directory).await, folder))
+}
+
+#[derive(Debug)]
+struct Nobody;
+
+impl Intercept for Nobody {
+    fn intercept<'a, T: Send + 'a>(
+        &'a self,
+        _: Operation,
+        _: &'a str,
+        call: Call<'a, T>,
+    ) -> Call<'a, T> {
+        call
+    }
+}
+
+async fn intercepted(_: &Path) -> Store {
+    let store = Intercepted::new(Memory::new(), Arc::new(Nobody));
+    store.open_store().await.unwrap()
 }
 
 macro_rules! contract {
@@ -65,4 +87,10 @@ macro_rules! contract_of {
     )*};
 }
 
-contract_of!(memory, file_system, memory_folder, file_system_folder);
+contract_of!(
+    memory,
+    file_system,
+    memory_folder,
+    file_system_folder,
+    intercepted
+);

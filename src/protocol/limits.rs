@@ -3,7 +3,9 @@
 //! Limits are a value and not constants, so that an explorer of small worlds can set them to one
 //! or two; [`Limits::default`] is what production uses, and [`Limits::validate`] relates them.
 
+use alloc::format;
 use alloc::string::String;
+use core::fmt::Debug;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -105,11 +107,13 @@ impl Default for Limits {
 }
 
 /// Two limits that do not go together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("limit {name}: {wanted}")]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("limit {name} is {value}; allowed is {wanted}")]
 pub struct BadLimit {
     /// The limit's name.
     pub name: &'static str,
+    /// Its value.
+    pub value: String,
     /// What is allowed.
     pub wanted: &'static str,
 }
@@ -124,8 +128,16 @@ impl Limits {
     /// Checks that the limits go together.
     ///
     /// # Errors
-    /// The first limit that does not, and what is allowed.
+    /// The first limit that does not, its value, and what is allowed.
     pub fn validate(&self) -> Result<(), BadLimit> {
+        let bad = |name, value: &dyn Debug, wanted| {
+            let value = format!("{value:?}");
+            Err(BadLimit {
+                name,
+                value,
+                wanted,
+            })
+        };
         let at_least_one = [
             ("checkpoint_id_block", self.checkpoint_id_block),
             ("attempt_id_block", self.attempt_id_block),
@@ -152,29 +164,25 @@ impl Limits {
         ];
         for (name, value) in at_least_one {
             if value == 0 {
-                return Err(BadLimit {
-                    name,
-                    wanted: "at least 1",
-                });
+                return bad(name, &value, "at least 1");
             }
         }
         if self.retry_delay.is_zero() {
-            return Err(BadLimit {
-                name: "retry_delay",
-                wanted: "more than nothing",
-            });
+            return bad("retry_delay", &self.retry_delay, "more than nothing");
         }
         if self.retry_delay_max < self.retry_delay {
-            return Err(BadLimit {
-                name: "retry_delay_max",
-                wanted: "at least retry_delay",
-            });
+            return bad(
+                "retry_delay_max",
+                &self.retry_delay_max,
+                "at least retry_delay",
+            );
         }
         if self.claim_delay_max < self.claim_delay {
-            return Err(BadLimit {
-                name: "claim_delay_max",
-                wanted: "at least claim_delay",
-            });
+            return bad(
+                "claim_delay_max",
+                &self.claim_delay_max,
+                "at least claim_delay",
+            );
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::budget::Budget;
@@ -81,7 +81,11 @@ impl Driver {
             tasks: Mutex::new(JoinSet::new()),
             reporter: Reporter::new(),
         });
-        driver.spawn(Arc::clone(&driver).keep_time());
+        let keeps_time = driver.spawn(Arc::clone(&driver).keep_time());
+        // It goes on to the end, unless there is no runtime any more that it could begin in.
+        if keeps_time.is_finished() {
+            return Err(driver.about(end::without_runtime()));
+        }
         driver.step(Input::Time);
         Ok(driver)
     }
@@ -134,7 +138,9 @@ impl Driver {
                 | Effect::Settle(_)
                 | Effect::Upload(_)
                 | Effect::Delete(_)
-                | Effect::Prepare(..) => self.spawn(effects::perform(Arc::clone(self), effect)),
+                | Effect::Prepare(..) => {
+                    self.spawn(effects::perform(Arc::clone(self), effect));
+                }
             }
         }
         if ended {
@@ -149,7 +155,7 @@ impl Driver {
         tasks.spawn_blocking_on(move || drop(held), &self.around.runtime);
     }
 
-    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let failing = FailOnPanic(Arc::clone(self));
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
@@ -159,7 +165,7 @@ impl Driver {
                 work.await;
             },
             &self.around.runtime,
-        );
+        )
     }
 
     /// The participant can't go on: its final error.
@@ -176,6 +182,7 @@ impl Driver {
     }
 
     async fn keep_time(self: Arc<Self>) {
+        let _ending = EndWithRuntime(Arc::clone(&self));
         loop {
             let next = self.core.lock().next_timeout();
             let changed = self.timer_changed.notified();
@@ -396,6 +403,17 @@ impl Driver {
             Some(error) if error.kind() == ErrorKind::Closed => Ok(()),
             Some(error) => Err(error),
         }
+    }
+}
+
+/// Ends the participant when the runtime in which its tasks are ends: nobody would answer whoever
+/// waits.
+struct EndWithRuntime(Arc<Driver>);
+
+impl Drop for EndWithRuntime {
+    fn drop(&mut self) {
+        // After the participant's own end, which aborts all tasks, this says nothing any more.
+        self.0.finish(end::without_runtime());
     }
 }
 

@@ -146,7 +146,11 @@ async fn put(driver: &Arc<Driver>, to: FileName, content: &Content) -> Answer<Di
         let cause = format!("{to}: its snapshot was released before it was stored");
         return Answer::Failed(Failure::new(FailureKind::NotFound, cause));
     };
-    let _permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
+    let buffer_bytes = match &body {
+        Body::Bytes(bytes) => bytes.len(),
+        Body::File { .. } | Body::Stream(_) => TRANSFER_BUFFER_BYTES,
+    };
+    let _permit = around.budget.transfer(buffer_bytes).await;
     around.budget.admit().await;
     let (key, progress) = (Key::from(to), Progress::default());
     let deadline = around.config.progress_deadline;
@@ -204,7 +208,7 @@ fn body(content: &Content) -> Option<Body> {
             path: file.path().to_owned(),
             size_bytes: file.size_bytes(),
         }),
-        Content::Pack(pack) => Some(Body::Bytes(Arc::clone(pack))),
+        Content::Bytes(bytes) => Some(Body::Bytes(Arc::clone(bytes))),
         Content::Gone => None,
     }
 }

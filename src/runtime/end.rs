@@ -23,6 +23,10 @@ pub(super) fn abandoned() -> Error {
     Error::new(ErrorKind::Closed, "it was dropped")
 }
 
+pub(super) fn without_runtime() -> Error {
+    Error::new(ErrorKind::Closed, "its tokio runtime has ended")
+}
+
 pub(super) fn failed(error: CoordinatorError) -> Error {
     match error {
         CoordinatorError::Load(error) => super::load::error(error),

@@ -2,7 +2,8 @@
 //!
 //! What is shown is the manifest as it was read. Its holder goes on meanwhile, so an object that
 //! is not found any more is judged by reading the manifest again: dropped in the meantime is
-//! [`ErrorKind::Subsumed`], and only what is still retained is damage.
+//! [`ErrorKind::Subsumed`], and only what is still retained is damage. Nothing here pins a checkpoint:
+//! whoever must be sure of one for longer than a retry takes raises `num_retained`.
 
 mod answers;
 

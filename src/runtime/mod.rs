@@ -11,7 +11,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `repository`, `participant` | what the user holds |
+//! | `repository`, `participant`, `checkpoint` | what the user holds |
+//! | `threads` | what a program without tokio needs |
 //! | `restore` | a local directory made equal to a checkpoint |
 //! | `inspect` | looking on as a guest: list, explain, verify, restore, collect |
 //! | `core`, `driver`, `effects`, `calls` | the machines, what drives them, what they ask for |
@@ -19,10 +20,12 @@
 //!
 //! Invariants: the machines run only under the driver's lock and nothing is awaited there; every
 //! call of a store is bounded by a deadline without progress; nothing here touches the file system
-//! or starts a thread: that is `storage`'s and `state`'s, on tokio's blocking threads.
+//! or starts a thread: that is `storage`'s and `state`'s, on tokio's blocking threads. `threads`
+//! alone has tokio start some, and waits by the system's clock, on the caller's thread.
 
 mod budget;
 mod calls;
+mod checkpoint;
 mod clock;
 mod core;
 mod driver;
@@ -35,12 +38,15 @@ mod participant;
 mod progress;
 mod repository;
 mod restore;
+mod threads;
 
+pub use checkpoint::Checkpoint;
 pub use inspect::{
     CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, Inspection,
     ManifestStanding, VerifyDepth, VerifyReport,
 };
-pub use participant::{Checkpoint, Claim, Participant, Restored};
+pub use participant::{Claim, Participant, Restored};
 pub use progress::{CheckpointReport, Events, ParticipantEvent};
 pub use repository::{Repository, RepositoryBuilder};
 pub use restore::{RestoreOptions, RestoreProgress, RestoreReport};
+pub use threads::Runtime;

@@ -13,12 +13,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
-use super::core::{Fate, OPERATOR, SUBTASK, Standing, Taken};
+use super::checkpoint::Checkpoint;
+use super::core::{OPERATOR, SUBTASK, Standing, Taken};
 use super::driver::{Driver, Surroundings};
 use super::load;
-use super::progress::{CheckpointReport, Events, ParticipantEvent};
+use super::progress::{Events, ParticipantEvent};
 use super::restore::{self, From, RestoreOptions, RestoreReport, Wanted};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::{CheckpointId, Epoch};
@@ -515,10 +514,7 @@ impl Participant {
     pub fn checkpoint(&self, user_bytes: impl Into<Vec<u8>>) -> Result<Checkpoint> {
         let driver = self.driver();
         let fate = driver.checkpoint(user_bytes.into())?;
-        Ok(Checkpoint {
-            driver: Arc::clone(driver),
-            fate,
-        })
+        Ok(Checkpoint::new(Arc::clone(driver), fate))
     }
 
     /// Starts writing out what is in memory, so that the cut that follows is short. Holds nobody.
@@ -646,81 +642,5 @@ impl fmt::Debug for Participant {
         f.debug_struct("Participant")
             .field("name", &self.name())
             .finish_non_exhaustive()
-    }
-}
-
-/// A checkpoint whose cut is taken. Dropping the handle gives up nothing but the news.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stillpoint::Result<()> {
-/// # let directory = tempfile::tempdir().expect("a temporary directory");
-/// use stillpoint::{ErrorKind, Memory, MemoryState, Repository};
-///
-/// let repository = Repository::open(Memory::new()).await?;
-/// let claim = repository.claim("orders/7").await?;
-/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
-/// let participant = restored.attach(MemoryState::new())?;
-///
-/// let checkpoint = participant.checkpoint("offset 17")?; // the state may be written again
-/// let report = checkpoint.completed().await?; // durable: the source may forget what lies behind
-/// assert_eq!(participant.newest_completed(), Some(report.checkpoint));
-///
-/// let another = participant.checkpoint("offset 18")?;
-/// another.cancel();
-/// match another.completed().await {
-///     Ok(_) => {} // it was committing already
-///     Err(error) => assert_eq!(error.kind(), ErrorKind::Cancelled),
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "await its completion, or ask `restorable_position` later"]
-pub struct Checkpoint {
-    driver: Arc<Driver>,
-    fate: watch::Receiver<Fate>,
-}
-
-impl Checkpoint {
-    /// Waits until the checkpoint is complete and durable, or until it is known that it never will
-    /// be. May be asked again, and from several tasks.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Deadline`] if it took longer than its timeout; [`ErrorKind::Aborted`],
-    /// [`ErrorKind::Cancelled`], [`ErrorKind::Fenced`], [`ErrorKind::InDoubt`],
-    /// [`ErrorKind::Closed`]; otherwise what the store or the state said.
-    pub async fn completed(&self) -> Result<CheckpointReport> {
-        let mut fate = self.fate.clone();
-        let known = fate.wait_for(Option::is_some).await;
-        match known.as_deref() {
-            Ok(Some(fate)) => fate.clone(),
-            Ok(None) | Err(_) => Err(self.driver.about(super::end::abandoned())),
-        }
-    }
-
-    /// [`Checkpoint::completed`] for a plain thread.
-    ///
-    /// # Errors
-    /// As there.
-    ///
-    /// # Panics
-    /// When called in an asynchronous task.
-    pub fn wait(&self) -> Result<CheckpointReport> {
-        self.driver.around.runtime.block_on(self.completed())
-    }
-
-    /// Gives the checkpoint up, unless it is committing already. What it has stored is taken over
-    /// by the next one.
-    pub fn cancel(&self) {
-        self.driver.cancel(&self.fate);
-    }
-}
-
-impl fmt::Debug for Checkpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checkpoint")
-            .field("participant", &self.driver.participant)
-            .field("fate", &*self.fate.borrow())
-            .finish()
     }
 }

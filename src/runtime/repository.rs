@@ -11,7 +11,7 @@ use super::driver::Surroundings;
 use super::inspect::Inspection;
 use super::name::{self, PARTICIPANTS_PREFIX};
 use super::participant::Claim;
-use crate::config::{BadConfig, Config};
+use crate::config::Config;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::Answer;
 use crate::storage::{BlobStore, OpenError, OpenErrorKind, OpenStore, Prefixed};
@@ -72,23 +72,14 @@ impl<S: OpenStore> RepositoryBuilder<S> {
         self
     }
 
-    /// Opens the repository. Its work runs in the tokio runtime that this is called in.
+    /// Opens the repository. Its work runs in the tokio runtime that this is called in; a program
+    /// without one opens it in a [`Runtime`](crate::Runtime).
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a wrong configuration; what the store says, if it can't be
     /// opened.
     pub async fn open(self) -> Result<Repository> {
-        let validated = self.config.validate().and_then(|()| {
-            let checkpoints = &self.config.checkpoints;
-            // A participant has one subtask, which would decline whatever is beyond its limit.
-            if checkpoints.max_concurrent > checkpoints.limits.snapshots_in_flight_max {
-                let wanted = "at most snapshots_in_flight_max";
-                let key = "max_concurrent";
-                return Err(BadConfig { key, wanted });
-            }
-            Ok(())
-        });
-        validated.map_err(|bad| {
+        self.config.validate().map_err(|bad| {
             Error::new(ErrorKind::Invalid, bad.to_string())
                 .with_phase(Phase::Open)
                 .with_source(bad)
@@ -108,7 +99,7 @@ impl<S: OpenStore> RepositoryBuilder<S> {
 
 impl Repository {
     /// Opens a repository with the default configuration. Its work runs in the tokio runtime that
-    /// this is called in.
+    /// this is called in; a program without one opens it in a [`Runtime`](crate::Runtime).
     ///
     /// # Errors
     /// What the store says, if it can't be opened.

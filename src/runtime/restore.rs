@@ -1,8 +1,8 @@
 //! Makes a local directory equal to a checkpoint.
 //!
 //! ```text
-//! plan ──> keep what a mark speaks for ──> remove the rest ──> fetch what is missing, in parallel
-//!      ──> everything synced ──> the pack, its last file last
+//! plan ──> keep what a mark speaks for ──> remove the rest ──> fetch what is missing, in parallel,
+//!      the pack with it ──> check the pack ──> everything synced ──> unpack it, its last file last
 //! ```
 //!
 //! What was fetched is marked at once, so that a restore that was broken off goes on where it was.
@@ -20,16 +20,16 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::calls::{at_once, patiently};
+use super::calls::patiently;
 use super::core::SUBTASK;
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
-use crate::protocol::file::FileDescription;
-use crate::protocol::id::{CheckpointId, LocalName, RootId};
+use crate::protocol::file::{FileDescription, FileKind};
+use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
 use crate::protocol::restore::{FileMark, PresentFile, RestorePlan};
-use crate::state::pack::Pack;
+use crate::state::pack::PackError;
 use crate::state::{DirectoryError, StateDirectory, is_own};
 use crate::storage::{Body, Digester, Key, Progress};
 
@@ -295,31 +295,50 @@ async fn fill_now(
         fetched_bytes: plan.fetch_bytes(),
     };
     options.progress.expect(plan.fetch_bytes());
-    let local = |file: &FileDescription| file.local.clone();
-    let locals: Vec<_> = plan.keep.iter().chain(&plan.fetch).map(local).collect();
-    let kept: BTreeSet<_> = plan.keep.iter().map(local).collect();
+    let kept: BTreeSet<_> = plan.keep.iter().map(|file| file.local.clone()).collect();
+    let fetched: Vec<_> = plan.fetch.into_iter().chain(plan.pack.clone()).collect();
     {
-        let (directory, locals) = (Arc::clone(directory), locals.clone());
-        blocking(move || directory.begin(&kept, locals.iter())).await?;
+        let (directory, fetched) = (Arc::clone(directory), fetched.clone());
+        blocking(move || directory.begin(&kept, fetched.iter())).await?;
     }
     fetch_all(
         around,
         directory,
         wanted.root,
-        plan.fetch,
+        &fetched,
         &options.progress,
         giving_up,
     )
     .await?;
     check(giving_up)?;
     let pack = match &plan.pack {
-        Some(pack) => fetch_pack(around, pack, &options.progress, giving_up).await?,
-        None => Pack::new(),
+        Some(pack) => {
+            let directory = Arc::clone(directory);
+            let opened = blocking(move || Ok(directory.open_pack())).await?;
+            Some(opened.map_err(|error| bad_pack(error, pack.name))?)
+        }
+        None => None,
     };
     check(giving_up)?;
     let directory = Arc::clone(directory);
-    blocking(move || directory.finish(&pack, &locals)).await?;
+    blocking(move || {
+        let placed = plan.keep.iter().chain(&fetched);
+        directory.finish(placed.map(|file| &file.local), pack)
+    })
+    .await?;
     Ok(report)
+}
+
+/// A pack that was fetched whole and can't be understood is damage of the stored file.
+fn bad_pack(error: PackError, pack: FileName) -> Error {
+    match error {
+        PackError::Unreadable(failure) => failure.into(),
+        damage @ (PackError::Frame(_)
+        | PackError::Length { .. }
+        | PackError::Name(_)
+        | PackError::Own { .. }
+        | PackError::Twice { .. }) => Error::from(Failure::from(damage)).with_file(pack),
+    }
 }
 
 /// The local files that marks speak for. What else is there, the directory removes by itself.
@@ -365,12 +384,13 @@ async fn distrust(
     present: &mut [PresentFile],
     giving_up: &watch::Sender<bool>,
 ) {
+    let place = |local: &LocalName| directory.path().join(local.as_str());
     for file in present {
         if *giving_up.borrow() {
             return;
         }
         if let Some(mark) = file.mark
-            && local_digest(directory, &file.local, mark.digest.size_bytes).await != Ok(mark.digest)
+            && local_digest(place(&file.local), mark.digest.size_bytes).await != Ok(mark.digest)
         {
             tracing::warn!(file = %file.local, "a local file is not what it was: it is fetched again");
             file.mark = None;
@@ -378,15 +398,8 @@ async fn distrust(
     }
 }
 
-async fn local_digest(
-    directory: &StateDirectory,
-    local: &LocalName,
-    size_bytes: u64,
-) -> std::result::Result<Digest, Failure> {
-    let body = Body::File {
-        path: directory.path().join(local.as_str()),
-        size_bytes,
-    };
+async fn local_digest(path: PathBuf, size_bytes: u64) -> std::result::Result<Digest, Failure> {
+    let body = Body::File { path, size_bytes };
     let mut reader = match body.into_reader().await {
         Answer::Done(reader) => reader,
         Answer::Refused => return Err(Failure::new(FailureKind::Other, "refused")),
@@ -404,12 +417,12 @@ async fn fetch_all(
     around: &Surroundings,
     directory: &Arc<StateDirectory>,
     root: RootId,
-    files: Vec<FileDescription>,
+    files: &[FileDescription],
     progress: &RestoreProgress,
     giving_up: &watch::Sender<bool>,
 ) -> Result<()> {
     let mut fetches = JoinSet::new();
-    let mut waiting = files.into_iter();
+    let mut waiting = files.iter().cloned();
     let mut first = Ok(());
     loop {
         // No more tasks than can have a permit.
@@ -448,7 +461,7 @@ async fn fetch(
     progress: &RestoreProgress,
     giving_up: &watch::Sender<bool>,
 ) -> Result<()> {
-    let target = directory.path().join(file.local.as_str());
+    let target = directory.place(file);
     let key = Key::from(file.name);
     let deadline = around.config.progress_deadline;
     let mut tries = 0;
@@ -467,14 +480,14 @@ async fn fetch(
             Answer::Done(()) => break,
             // An earlier try that was given up has come to its end after all.
             Answer::Refused
-                if local_digest(directory, &file.local, file.digest.size_bytes).await
+                if local_digest(target.clone(), file.digest.size_bytes).await
                     == Ok(file.digest) =>
             {
                 break;
             }
             Answer::Refused => {
-                let (directory, local) = (Arc::clone(directory), file.local.clone());
-                blocking(move || directory.remove(&local)).await?;
+                let (directory, file) = (Arc::clone(directory), file.clone());
+                blocking(move || directory.remove(&file)).await?;
                 Failure::new(
                     FailureKind::Corrupt,
                     "a file of that name came up meanwhile",
@@ -485,54 +498,16 @@ async fn fetch(
         tries += 1;
         unless(giving_up, again(around, failure, tries)).await??;
     }
+    // A pack is unpacked and gone.
+    if file.kind == FileKind::Pack {
+        return Ok(());
+    }
     let (directory, file) = (Arc::clone(directory), file.clone());
     let marked = blocking(move || directory.mark(root, &file, &target)).await;
     if let Err(error) = marked {
         tracing::debug!(%error, "a fetched file was not marked");
     }
     Ok(())
-}
-
-async fn fetch_pack(
-    around: &Surroundings,
-    pack: &FileDescription,
-    progress: &RestoreProgress,
-    giving_up: &watch::Sender<bool>,
-) -> Result<Pack> {
-    let key = Key::from(pack.name);
-    let size_bytes = pack.digest.size_bytes;
-    let buffer = usize::try_from(size_bytes).unwrap_or(usize::MAX);
-    let _permit = unless(giving_up, around.budget.transfer(buffer)).await?;
-    let mut tries = 0;
-    loop {
-        unless(giving_up, around.budget.admit()).await?;
-        let get = around.store.get(&key, size_bytes);
-        let failure = match at_once(get, around.config.progress_deadline).await {
-            Answer::Done(bytes) if Digester::of(&bytes) == pack.digest => {
-                progress.one_more().add(size_bytes);
-                return Pack::decode(&bytes)
-                    .map_err(|error| Error::from(Failure::from(error)).with_file(pack.name));
-            }
-            Answer::Done(bytes) => {
-                let found = Digester::of(&bytes);
-                let cause = format!(
-                    "{} bytes with checksum {}, recorded are {size_bytes} with {}",
-                    found.size_bytes, found.checksum, pack.digest.checksum
-                );
-                Failure::new(FailureKind::Corrupt, cause)
-            }
-            Answer::Refused => Failure::new(FailureKind::Other, "refused"),
-            // Longer than recorded.
-            Answer::Failed(failure) if failure.kind == FailureKind::TooLarge => {
-                Failure::new(FailureKind::Corrupt, failure.cause)
-            }
-            Answer::Failed(failure) | Answer::Unknown(failure) => failure,
-        };
-        tries += 1;
-        unless(giving_up, again(around, failure, tries))
-            .await?
-            .map_err(|error| error.with_file(pack.name))?;
-    }
 }
 
 /// Waits before the next try, or gives up. What looks damaged is tried again as well: it may have

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::failure::failed;
 use super::unlinked;
 use crate::protocol::answer::{Failure, FailureKind};
+use crate::steps::step;
 
 const LOCK: &str = "LOCK";
 const PREFIX: &str = "attempt-";
@@ -54,13 +55,16 @@ impl AttemptDirectory {
     /// # Errors
     /// Trouble with the file system, naming the path.
     pub fn create(base: &Path) -> Result<Self, Failure> {
+        step("make directory", base);
         fs::create_dir_all(base)
             .map_err(|error| failed(&error, format_args!("making {}", base.display())))?;
         let _making = lock_base(base)?;
         let path = base.join(format!("{PREFIX}{:016x}", random()?));
+        step("make directory", &path);
         fs::create_dir(&path)
             .map_err(|error| failed(&error, format_args!("making {}", path.display())))?;
         let lock_path = path.join(LOCK);
+        step("lock", &lock_path);
         let lock = File::create_new(&lock_path)
             .and_then(|file| file.try_lock().map(|()| file).map_err(io::Error::from))
             .map_err(|error| failed(&error, format_args!("locking {}", lock_path.display())))?;
@@ -95,10 +99,13 @@ impl AttemptDirectory {
             let path = entry.path();
             match lock_of_dead(&path) {
                 Ok(None) => found.living += 1,
-                Ok(Some(_held)) => match fs::remove_dir_all(&path) {
-                    Ok(()) => found.removed.push(path),
-                    Err(error) => found.give_up(path, &error),
-                },
+                Ok(Some(_held)) => {
+                    step("remove directory", &path);
+                    match fs::remove_dir_all(&path) {
+                        Ok(()) => found.removed.push(path),
+                        Err(error) => found.give_up(path, &error),
+                    }
+                }
                 Err(error) => found.give_up(path, &error),
             }
         }
@@ -126,6 +133,7 @@ impl AttemptDirectory {
 impl Drop for AttemptDirectory {
     fn drop(&mut self) {
         // The lock is freed after this, so nobody else removes it meanwhile.
+        step("remove directory", &self.path);
         if let Err(error) = fs::remove_dir_all(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "can't remove an attempt's directory; the next start will");
         }
@@ -142,6 +150,7 @@ impl Removed {
 /// Held while directories are made and removed below `base`: short, but for removing.
 fn lock_base(base: &Path) -> Result<File, Failure> {
     let path = base.join(LOCK);
+    step("lock", &path);
     unlinked::options()
         .create(true)
         .truncate(false)

@@ -7,6 +7,7 @@
 //!     .stillpoint/OURS      says that the directory is ours, all of it
 //!     .stillpoint/marks     which stored file each local one is
 //!     .stillpoint/snapshots links that keep files of a snapshot until they are stored
+//!     .stillpoint/pack/     where the pack is fetched, until it is unpacked
 //!     000012.sst ...        the state
 //! ```
 //!
@@ -22,6 +23,9 @@
 //!
 //! What it does not do: fetch anything, or know any state backend. Everything here blocks.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
@@ -34,11 +38,12 @@ use parking_lot::Mutex;
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::marks_of_files::{self as marks, Mark};
-use super::pack::Pack;
+use super::pack::{PACK_NAME, PackError, StoredPack};
 use super::unlinked;
 use crate::protocol::answer::{Digest, Failure};
-use crate::protocol::file::FileDescription;
+use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{FileName, LocalName, RootId};
+use crate::steps::step;
 
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
@@ -50,6 +55,7 @@ const LOCK: &str = "LOCK";
 const OURS: &str = "OURS";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
+const PACK: &str = "pack";
 /// Made by `mkfs` at the top of a file system, and nobody's.
 const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
@@ -130,6 +136,7 @@ impl StateDirectory {
             let (path, found) = (path.to_owned(), found.clone());
             return Err(DirectoryError::Foreign { path, found });
         }
+        step("make directory", &own);
         match fs::create_dir(&own) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(failed(&error, format_args!("making {}", own.display())).into());
@@ -193,18 +200,30 @@ impl StateDirectory {
         marks
     }
 
-    /// Begins to change the directory: of its state these files stay, nothing else. The folders of `wanted` are made.
+    /// Where a file of a checkpoint is to be put: a state file in its place, a pack aside, to be
+    /// unpacked.
+    #[must_use]
+    pub fn place(&self, file: &FileDescription) -> PathBuf {
+        match file.kind {
+            FileKind::State => self.path.join(file.local.as_str()),
+            FileKind::Pack => self.own(PACK).join(PACK_NAME),
+        }
+    }
+
+    /// Begins to change the directory: of its state these files stay, nothing else. The folders of
+    /// `wanted` are made.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
     pub fn begin<'a>(
         &self,
         keep: &BTreeSet<LocalName>,
-        wanted: impl Iterator<Item = &'a LocalName>,
+        wanted: impl Iterator<Item = &'a FileDescription>,
     ) -> Result<(), Failure> {
         remove(&self.path.join(DATABASE))?;
         self.remove_dead_snapshots()?;
         self.remove_all_but(&self.path, "", keep)?;
+        remove(&self.own(PACK))?;
         let mut marks = self.living_marks();
         marks.retain(|local, _| keep.contains(local));
         marks::replace(
@@ -218,12 +237,12 @@ impl StateDirectory {
                 format_args!("writing {}", self.own(MARKS).display()),
             )
         })?;
-        for local in wanted {
-            if let Some((folder, _)) = local.as_str().rsplit_once('/') {
-                let folder = self.path.join(folder);
-                fs::create_dir_all(&folder)
-                    .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
-            }
+        for file in wanted {
+            let place = self.place(file);
+            let folder = place.parent().unwrap_or(&self.path);
+            step("make directory", folder);
+            fs::create_dir_all(folder)
+                .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
         }
         Ok(())
     }
@@ -241,31 +260,50 @@ impl StateDirectory {
             return Ok(());
         }
         let _one_at_a_time = self.appending.lock();
+        step("mark", at);
         marks::append(&self.own(MARKS), &mark).map_err(|error| failed(&error, &doing))
     }
 
-    /// Puts everything that is not a state file in place, the last of it once all else is on disk.
+    /// Opens the pack that was put in its place, having checked all of it.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn open_pack(&self) -> Result<StoredPack<File>, PackError> {
+        let path = self.own(PACK).join(PACK_NAME);
+        let opened = File::open(&path)
+            .map_err(|error| failed(&error, format_args!("reading {}", path.display())))?;
+        StoredPack::open(opened)
+    }
+
+    /// Makes the fetched files' names durable, and puts in place what the pack holds, the last of it
+    /// once all else is on disk.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
-    pub fn finish(&self, pack: &Pack, files: &[LocalName]) -> Result<(), Failure> {
+    pub fn finish<'a>(
+        &self,
+        files: impl Iterator<Item = &'a LocalName>,
+        pack: Option<StoredPack<File>>,
+    ) -> Result<(), Failure> {
         let folders: BTreeSet<_> = files
-            .iter()
             .filter_map(|local| Some(local.as_str().rsplit_once('/')?.0))
             .collect();
         for folder in folders {
             sync(&self.path.join(folder))?;
         }
         sync(&self.path)?;
-        pack.unpack(&self.path)
+        if let Some(mut pack) = pack {
+            pack.unpack(&self.path)?;
+        }
+        remove(&self.own(PACK)).map(drop)
     }
 
-    /// Removes one file of the state, if it is there.
+    /// Removes from its place a file of a checkpoint, if it is there.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
-    pub fn remove(&self, local: &LocalName) -> Result<(), Failure> {
-        remove(&self.path.join(local.as_str())).map(drop)
+    pub fn remove(&self, file: &FileDescription) -> Result<(), Failure> {
+        remove(&self.place(file)).map(drop)
     }
 
     /// Whether `path` leads to this directory.
@@ -296,6 +334,7 @@ impl StateDirectory {
             remove(&self.path.join(OWN_FOLDER))?;
         }
         if self.was_made {
+            step("remove directory", &self.path);
             fs::remove_dir(&self.path).map_err(|error| {
                 failed(&error, format_args!("removing {}", self.path.display()))
             })?;
@@ -310,9 +349,13 @@ impl StateDirectory {
     fn write_durably(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.own(name);
         let unfinished = self.own(&format!("{name}.unfinished"));
+        step("write", &unfinished);
         unlinked::create_anew(&unfinished)
             .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&unfinished, &path))
+            .and_then(|()| {
+                step("rename", &path);
+                fs::rename(&unfinished, &path)
+            })
             .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
         sync(&self.path.join(OWN_FOLDER))
     }
@@ -367,6 +410,7 @@ fn make(path: &Path) -> Result<bool, DirectoryError> {
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(not_a_directory()),
         Err(error) => return Err(failed(&error, format_args!("reading {}", path.display())).into()),
     }
+    step("make directory", path);
     match fs::create_dir_all(path) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
@@ -395,6 +439,7 @@ fn contents(path: &Path) -> Result<Vec<String>, Failure> {
 fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
     let lock_path = own.join(LOCK);
     let doing = format_args!("locking {}", lock_path.display()).to_string();
+    step("lock", &lock_path);
     let file = unlinked::options()
         .create(true)
         .truncate(false)
@@ -451,6 +496,7 @@ fn listed_device(directory: &Path) -> Option<(u32, u32)> {
 /// Removes a file, a link or a folder with all that is in it. Whether there was one.
 fn remove(path: &Path) -> Result<bool, Failure> {
     let removed = fs::symlink_metadata(path).and_then(|found| {
+        step("remove", path);
         if found.is_dir() {
             fs::remove_dir_all(path)
         } else {
@@ -483,184 +529,8 @@ fn found(path: &Path) -> Result<Option<fs::Metadata>, Failure> {
 }
 
 fn sync(path: &Path) -> Result<(), Failure> {
+    step("sync directory", path);
     File::open(path)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
-
-    use super::*;
-    use crate::protocol::answer::Checksum;
-    use crate::protocol::file::FileKind;
-    use crate::protocol::id::AttemptId;
-
-    fn local(text: &str) -> LocalName {
-        LocalName::new(text).unwrap()
-    }
-
-    fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
-        FileDescription {
-            name: FileName {
-                attempt: AttemptId(1),
-                number,
-            },
-            local: local(text),
-            kind: FileKind::State,
-            digest: Digest {
-                size_bytes,
-                checksum: Checksum(number),
-            },
-        }
-    }
-
-    #[test]
-    fn an_absent_and_an_empty_directory_are_taken() {
-        let base = tempfile::tempdir().unwrap();
-        let absent = base.path().join("made/when absent/Käse");
-        assert!(StateDirectory::take(&absent).unwrap().was_empty());
-        fs::create_dir(base.path().join("volume")).unwrap();
-        fs::create_dir(base.path().join("volume").join(LOST_AND_FOUND)).unwrap();
-        let volume = StateDirectory::take(&base.path().join("volume")).unwrap();
-        assert!(volume.was_empty());
-        volume.clear().unwrap();
-        assert!(base.path().join("volume").join(LOST_AND_FOUND).exists());
-    }
-
-    #[test]
-    fn a_foreign_directory_is_refused_and_left_alone() {
-        let base = tempfile::tempdir().unwrap();
-        fs::write(base.path().join("letters"), b"dear").unwrap();
-        let error = StateDirectory::take(base.path()).unwrap_err();
-        assert!(matches!(&error, DirectoryError::Foreign { found, .. } if found == "letters"));
-        assert_eq!(contents(base.path()).unwrap(), ["letters"]);
-        let file = base.path().join("letters");
-        for path in [file.clone(), file.join("below")] {
-            let error = StateDirectory::take(&path).unwrap_err();
-            assert!(
-                matches!(error, DirectoryError::NotADirectory { .. }),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn one_user_at_a_time() {
-        let base = tempfile::tempdir().unwrap();
-        let one = StateDirectory::take(base.path()).unwrap();
-        let error = StateDirectory::take(base.path()).unwrap_err();
-        assert!(matches!(error, DirectoryError::InUse { .. }), "{error}");
-        drop(one);
-        StateDirectory::take(base.path()).unwrap();
-    }
-
-    #[test]
-    fn the_lock_of_a_database_is_never_replaced() {
-        let base = tempfile::tempdir().unwrap();
-        let directory = StateDirectory::take(base.path()).unwrap();
-        fs::write(base.path().join(DATABASE_LOCK), b"").unwrap();
-        let inode = || fs::metadata(base.path().join(DATABASE_LOCK)).unwrap().ino();
-        let before = inode();
-        directory.clear().unwrap();
-        assert_eq!(inode(), before);
-        drop(directory);
-        // Nobody locks it.
-        StateDirectory::take(base.path()).unwrap();
-    }
-
-    #[test]
-    fn only_marked_files_stay_and_only_if_they_are_wanted() {
-        let base = tempfile::tempdir().unwrap();
-        let directory = StateDirectory::take(base.path()).unwrap();
-        directory.clear().unwrap();
-        fs::create_dir(base.path().join("cold")).unwrap();
-        for (number, text) in [(1, "000001.sst"), (2, "cold/000002.sst"), (3, "000003.sst")] {
-            let path = base.path().join(text);
-            fs::write(&path, b"four").unwrap();
-            directory
-                .mark(RootId(9), &stored(number, text, 4), &path)
-                .unwrap();
-        }
-        fs::write(base.path().join("CURRENT"), b"").unwrap();
-        fs::write(base.path().join("000004.log"), b"").unwrap();
-        fs::create_dir_all(base.path().join("archive/deep")).unwrap();
-        std::os::unix::fs::symlink("/", base.path().join("link")).unwrap();
-        // Written after it was marked.
-        fs::write(base.path().join("000003.sst"), b"five!").unwrap();
-        let marked: Vec<_> = directory
-            .marked()
-            .into_iter()
-            .map(|file| file.local)
-            .collect();
-        assert_eq!(marked, [local("000001.sst"), local("cold/000002.sst")]);
-        let keep = BTreeSet::from([local("cold/000002.sst")]);
-        directory
-            .begin(&keep, [&local("warm/000005.sst")].into_iter())
-            .unwrap();
-        assert_eq!(contents(base.path()).unwrap(), [OWN_FOLDER, "cold", "warm"]);
-        assert_eq!(directory.marked().len(), 1);
-        drop(directory);
-        let directory = StateDirectory::take(base.path()).unwrap();
-        assert!(!directory.was_empty());
-        assert_eq!(directory.marked()[0].name.number, 2);
-    }
-
-    #[test]
-    fn a_directory_is_a_database_from_the_last_step_to_the_next_change() {
-        let base = tempfile::tempdir().unwrap();
-        let directory = StateDirectory::take(base.path()).unwrap();
-        let mut pack = Pack::new();
-        pack.push(local("MANIFEST-000005"), vec![1]).unwrap();
-        pack.push(local("CURRENT"), vec![2]).unwrap();
-        directory.finish(&pack, &[]).unwrap();
-        assert!(base.path().join("CURRENT").exists());
-        let own = contents(&base.path().join(OWN_FOLDER)).unwrap();
-        assert_eq!(own, [LOCK, OURS], "nothing is noted that nobody reads");
-        directory.clear().unwrap();
-        assert!(!base.path().join("CURRENT").exists());
-    }
-
-    #[test]
-    fn what_dead_snapshots_left_goes_and_what_living_ones_hold_stays() {
-        let base = tempfile::tempdir().unwrap();
-        let (state, outside) = (base.path().join("state"), base.path().join("outside"));
-        let directory = StateDirectory::take(&state).unwrap();
-        let snapshots = state.join(OWN_FOLDER).join(SNAPSHOTS_NAME);
-        for folder in [&snapshots, &outside] {
-            let dead = folder.join("attempt-00000000deadbeef");
-            fs::create_dir_all(&dead).unwrap();
-            fs::write(dead.join("0-000007.sst"), b"bytes").unwrap();
-        }
-        let living = AttemptDirectory::create(&snapshots).unwrap();
-        directory.clear().unwrap();
-        let living_name = living.path().file_name().unwrap().to_str().unwrap();
-        assert_eq!(contents(&snapshots).unwrap(), [LOCK, living_name]);
-        drop(living);
-
-        fs::remove_dir_all(&snapshots).unwrap();
-        std::os::unix::fs::symlink(&outside, &snapshots).unwrap();
-        directory.clear().unwrap();
-        assert!(fs::symlink_metadata(&snapshots).is_err());
-        assert_eq!(contents(&outside).unwrap(), ["attempt-00000000deadbeef"]);
-    }
-
-    #[test]
-    fn a_lost_mark_costs_nothing_but_a_download() {
-        let base = tempfile::tempdir().unwrap();
-        let directory = StateDirectory::take(base.path()).unwrap();
-        let path = base.path().join("000001.sst");
-        fs::write(&path, b"four").unwrap();
-        assert!(
-            directory
-                .mark(RootId(9), &stored(1, "000001.sst", 4), &path)
-                .is_err()
-        );
-        directory
-            .begin(&BTreeSet::from([local("000001.sst")]), std::iter::empty())
-            .unwrap();
-        assert!(path.exists());
-        assert!(directory.marked().is_empty());
-    }
 }

@@ -20,6 +20,7 @@ use super::unlinked;
 use crate::protocol::answer::Digest;
 use crate::protocol::file::FileDescription;
 use crate::protocol::id::{FileName, LocalName, RootId};
+use crate::steps::step;
 
 const MAGIC: [u8; 8] = *b"STILMARK";
 const FORMAT: u32 = 1;
@@ -104,7 +105,9 @@ pub(super) fn replace<'a>(
     for mark in marks {
         bytes.extend(frame(mark)?);
     }
+    step("write", unfinished);
     unlinked::create_anew(unfinished)?.write_all(&bytes)?;
+    step("rename", path);
     fs::rename(unfinished, path)
 }
 

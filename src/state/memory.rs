@@ -18,7 +18,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::failure::failed;
 use super::pack::Pack;
-use super::secured::Secured;
+use super::secured::{Secured, SecuredPack};
 use super::{Cut, StateBackend};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
@@ -39,8 +39,12 @@ type Map = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
 /// state.put(b"apples", b"4");             // not in the cut
 ///
 /// let directory = tempfile::tempdir()?;
-/// let pack = stillpoint::state::pack::Pack::decode(&cut.secure(&[])?.pack)?;
-/// pack.unpack(directory.path())?;
+/// # use std::io::Cursor;
+/// # use stillpoint::state::{SecuredPack, pack::StoredPack};
+/// let SecuredPack::Bytes(pack) = cut.secure(&[])?.pack else {
+///     unreachable!("this state's packs are small");
+/// };
+/// StoredPack::open(Cursor::new(pack))?.unpack(directory.path())?;
 /// let restored = MemoryState::open(directory.path())?;
 /// assert_eq!(restored.get(b"apples").as_deref(), Some(&b"3"[..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -173,7 +177,7 @@ impl StateBackend for MemoryState {
             pack.push(name, encode(&map)?)?;
             Ok(Secured {
                 files: Vec::new(),
-                pack: pack.encode(),
+                pack: SecuredPack::Bytes(pack.encode()?),
                 copied: Default::default(),
             })
         }))
@@ -219,16 +223,20 @@ fn decode(bytes: &[u8]) -> Option<Map> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
-    use super::*;
+    use std::io::Cursor;
+
     use proptest::prelude::*;
+
+    use super::*;
+    use crate::state::pack::StoredPack;
 
     fn restore(cut: Cut) -> MemoryState {
         let directory = tempfile::tempdir().unwrap();
-        let secured = cut.secure(&[]).unwrap();
-        Pack::decode(&secured.pack)
-            .unwrap()
-            .unpack(directory.path())
-            .unwrap();
+        let SecuredPack::Bytes(pack) = cut.secure(&[]).unwrap().pack else {
+            panic!("it is in memory");
+        };
+        let mut pack = StoredPack::open(Cursor::new(pack)).unwrap();
+        pack.unpack(directory.path()).unwrap();
         MemoryState::open(directory.path()).unwrap()
     }
 

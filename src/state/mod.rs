@@ -48,7 +48,7 @@ pub use gate::{Closed, Inside, WriteGate};
 pub use memory::MemoryState;
 #[cfg(feature = "rocksdb")]
 pub use rocksdb::RocksDb;
-pub use secured::{Copied, Secured, SecuredFile};
+pub use secured::{Copied, Secured, SecuredFile, SecuredPack};
 
 /// Whether a name is that of [`OWN_FOLDER`] or leads into it. No state has such a file: whoever
 /// could bring one into a checkpoint would have a restore write the library's own notes.
@@ -70,7 +70,7 @@ pub fn is_own(local: &LocalName) -> bool {
 /// use stillpoint::protocol::answer::Failure;
 /// use stillpoint::protocol::id::LocalName;
 /// use stillpoint::state::pack::Pack;
-/// use stillpoint::state::{Copied, Cut, Secured, StateBackend};
+/// use stillpoint::state::{Copied, Cut, Secured, SecuredPack, StateBackend};
 /// use stillpoint::{Memory, Repository};
 ///
 /// struct Counter(Arc<AtomicU64>);
@@ -96,7 +96,8 @@ pub fn is_own(local: &LocalName) -> bool {
 ///             let mut pack = Pack::new();
 ///             let name = LocalName::new("count").expect("a plain name");
 ///             pack.push(name, count.to_le_bytes().to_vec())?;
-///             Ok(Secured { files: Vec::new(), pack: pack.encode(), copied: Copied::default() })
+///             let pack = SecuredPack::Bytes(pack.encode()?);
+///             Ok(Secured { files: Vec::new(), pack, copied: Copied::default() })
 ///         }))
 ///     }
 /// }
@@ -340,7 +341,7 @@ mod tests {
             };
             Ok(Secured {
                 files: wanted.iter().map(link).collect::<Result<_, _>>()?,
-                pack: vec![7],
+                pack: SecuredPack::Bytes(vec![7]),
                 copied: Copied::default(),
             })
         });
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(links(), 1, "what is not wanted is let go of");
         assert_eq!(secured.files[0].name(), &wanted[0]);
         assert_eq!(fs::read(secured.files[0].path()).unwrap(), b"two");
-        assert_eq!(secured.pack, [7]);
+        assert_eq!(secured.pack.size_bytes(), 1);
     }
 
     #[test]
@@ -414,7 +415,7 @@ mod tests {
             let cut = Cut::new(vec![file], |_wanted| {
                 Ok(Secured {
                     files: Vec::new(),
-                    pack: Vec::new(),
+                    pack: SecuredPack::Bytes(Vec::new()),
                     copied: Copied::default(),
                 })
             });

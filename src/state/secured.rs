@@ -5,11 +5,13 @@
 //! no copy; where the file system refuses one, the file is copied, which is reported (RocksDB
 //! issues 4364, 9182, 9627: a checkpoint that fails for ever, or copies in silence).
 //!
+//! A pack lies beside the links, as a file that is written once and uploaded like them.
+//!
 //! Invariant: the link's life is the [`SecuredFile`]'s, whatever becomes of the checkpoint, so an
 //! upload that a later checkpoint takes over goes on reading.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +21,10 @@ use rustix::io::Errno;
 use super::StateFile;
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
+use super::pack::{PACK_NAME, Pack};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
+use crate::steps::step;
 
 /// What a snapshot hands over for upload.
 #[derive(Debug)]
@@ -28,7 +32,7 @@ pub struct Secured {
     /// The files that were asked for, in the order in which they were.
     pub files: Vec<SecuredFile>,
     /// The pack, as it is to be stored: see [`super::pack`].
-    pub pack: Vec<u8>,
+    pub pack: SecuredPack,
     /// What could not be linked.
     pub copied: Copied,
 }
@@ -47,6 +51,26 @@ impl Secured {
             .filter_map(|name| by_name.remove(name))
             .collect();
         self
+    }
+}
+
+/// A snapshot's pack, as it is to be stored.
+#[derive(Debug)]
+pub enum SecuredPack {
+    /// In memory: of a state that is small.
+    Bytes(Vec<u8>),
+    /// Beside the snapshot's links, read as they are.
+    File(SecuredFile),
+}
+
+impl SecuredPack {
+    /// Its length.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(file) => file.size_bytes,
+        }
     }
 }
 
@@ -137,6 +161,27 @@ impl SecuredFile {
         Err(Failure::new(FailureKind::Corrupt, cause))
     }
 
+    /// Writes a pack into `directory`. It is not synced: a crash ends the snapshot as well.
+    ///
+    /// # Errors
+    /// Trouble with the file system, and whatever makes no pack; nothing is left then.
+    pub fn write_pack(pack: Pack, directory: &Arc<AttemptDirectory>) -> Result<Self, Failure> {
+        let name = LocalName::new(PACK_NAME)
+            .map_err(|error| Failure::new(FailureKind::Other, error.to_string()))?;
+        let path = directory.unused_path(PACK_NAME);
+        step("write pack", &path);
+        let file = File::create_new(&path)
+            .map_err(|error| failed(&error, format_args!("making {}", path.display())))?;
+        let secured = Self {
+            name,
+            path,
+            size_bytes: pack.size_bytes(),
+            _directory: Arc::clone(directory),
+        };
+        pack.write(file)?;
+        Ok(secured)
+    }
+
     /// `link` makes a second name for a file; a parameter, so that refusals can be tried.
     fn link_with(
         link: &dyn Fn(&Path, &Path) -> io::Result<()>,
@@ -146,6 +191,7 @@ impl SecuredFile {
         copied: &mut Copied,
     ) -> Result<Self, Failure> {
         let path = directory.unused_path(file.name.as_str());
+        step("link", &path);
         match link(source, &path) {
             Ok(()) => {}
             Err(error) if is_refusal(&error) => {
@@ -175,6 +221,7 @@ impl SecuredFile {
 
 impl Drop for SecuredFile {
     fn drop(&mut self) {
+        step("remove", &self.path);
         if let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "can't remove the link of a file that was read");
         }

@@ -45,7 +45,10 @@ impl Body {
     /// fails if a file turns out to have another length.
     pub async fn into_reader(self) -> Answer<Reader> {
         match self {
-            Self::Bytes(bytes) => Answer::Done(Reader::from_bytes(bytes.to_vec())),
+            Self::Bytes(bytes) => {
+                let size_bytes = bytes.len() as u64;
+                Answer::Done(Reader::new(size_bytes, Pieces { bytes, at: 0 }))
+            }
             Self::File { path, size_bytes } => super::fs::local::open(path, size_bytes).await,
             Self::Stream(reader) => Answer::Done(reader),
         }
@@ -166,6 +169,21 @@ impl Chunks for Once {
     fn next(&mut self) -> NextChunk<'_> {
         let chunk = self.0.take();
         Box::pin(async move { Ok(chunk) })
+    }
+}
+
+/// Pieces of bytes that others hold as well.
+struct Pieces {
+    bytes: Arc<[u8]>,
+    at: usize,
+}
+
+impl Chunks for Pieces {
+    fn next(&mut self) -> NextChunk<'_> {
+        let rest = &self.bytes[self.at..];
+        let piece = rest[..rest.len().min(BLOCK_BYTES)].to_vec();
+        self.at += piece.len();
+        Box::pin(async move { Ok((!piece.is_empty()).then_some(piece)) })
     }
 }
 
@@ -295,6 +313,21 @@ mod tests {
         assert_eq!(exact.next().await, Ok(None));
         let mut empty = Reader::new(0, Script(vec![]));
         assert_eq!(empty.next().await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn bytes_in_memory_come_in_pieces() {
+        let bytes: Vec<u8> = (0..2 * BLOCK_BYTES + 3).map(|at| at as u8).collect();
+        let Answer::Done(mut reader) = Body::from(bytes.clone()).into_reader().await else {
+            panic!("they are at hand");
+        };
+        let (mut read, mut lengths) = (Vec::new(), Vec::new());
+        while let Some(piece) = reader.next().await.unwrap() {
+            lengths.push(piece.len());
+            read.extend(piece);
+        }
+        assert_eq!(lengths, [BLOCK_BYTES, BLOCK_BYTES, 3]);
+        assert_eq!(read, bytes);
     }
 
     /// Restate 3380: a download ended early without an error.

@@ -21,6 +21,7 @@
 mod body;
 pub mod contract;
 pub mod fs;
+mod intercept;
 mod key;
 pub mod memory;
 mod prefixed;
@@ -37,11 +38,12 @@ use crate::protocol::answer::{Answer, Digest, Failure, FailureKind, Tag};
 
 pub use body::{BLOCK_BYTES, Body, Chunks, Digester, NextChunk, Progress, Reader};
 pub use fs::{FileStore, FileSystem};
+pub use intercept::{Intercept, Intercepted, Operation};
 pub use key::{BadKey, KEY_BYTES_MAX, KEY_PART_BYTES_MAX, Key, LOCK_NAME};
 pub use memory::Memory;
 pub use prefixed::Prefixed;
 
-/// A call of a store, under way.
+/// A call of a store, under way: nothing of it happens before it is awaited.
 ///
 /// Dropping it gives up on the answer, not on the effect: the effect may still come, as after
 /// [`Answer::Unknown`]. The store stops at the next opportunity; at most a temporary file is left,

@@ -7,7 +7,7 @@ use std::path::Path;
 use stillpoint::protocol::answer::Failure;
 use stillpoint::protocol::id::ObjectName;
 use stillpoint::protocol::manifest::{FRAME_BYTES, Kind, frame};
-use stillpoint::state::{Copied, Cut, Secured, StateBackend};
+use stillpoint::state::{Copied, Cut, Secured, SecuredPack, StateBackend};
 use stillpoint::{ErrorKind, FileSystem, Memory, MemoryState};
 
 use crate::files::Files;
@@ -83,7 +83,7 @@ impl StateBackend for Forged {
     fn prepare(&self) {}
 
     fn snapshot(&self) -> Result<Cut, Failure> {
-        let pack = self.0.clone();
+        let pack = SecuredPack::Bytes(self.0.clone());
         Ok(Cut::new(Vec::new(), move |_| {
             Ok(Secured {
                 files: Vec::new(),

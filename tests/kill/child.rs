@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stillpoint::rocksdb::DB;
+use stillpoint::storage::Intercepted;
 use stillpoint::{Checkpoint, Config, ErrorKind, FileSystem, Participant, Repository, RocksDb};
 
-use crate::points::{CountedFileSystem, CountedState, Points, Stop};
+use crate::points::{CountedState, Points, Steps, Stop};
 use crate::truth::{self, History};
 
 pub const PARTICIPANT: &str = "orders/7";
@@ -66,7 +67,7 @@ pub fn config() -> Config {
 }
 
 pub async fn repository(place: &Place, points: &Arc<Points>) -> Repository {
-    let store = CountedFileSystem(FileSystem::at(&place.root), Arc::clone(points));
+    let store = Intercepted::new(FileSystem::at(&place.root), Arc::clone(points));
     let builder = Repository::builder(store).with_config(config());
     builder.open().await.unwrap()
 }
@@ -133,14 +134,20 @@ pub async fn main() {
         Err(_) => Stop::Never,
     };
     let points = Points::new(stop);
+    let points = Arc::new(match &*deeds {
+        "leave" => points.refusing_deletes(),
+        "work" => points.telling(),
+        _ => points,
+    });
+    tracing::subscriber::set_global_default(Steps(Arc::clone(&points))).unwrap();
     match &*deeds {
-        "begin" => begin(&place, &Arc::new(points)).await,
-        "leave" => leave(&place, &Arc::new(points.refusing_deletes())).await,
-        "checkpoint" => checkpoint(&place, &Arc::new(points)).await,
-        "restore" => restore(&place, &Arc::new(points)).await,
-        "collect" => collect(&place, &Arc::new(points)).await,
-        "clean" => clean(&place, &Arc::new(points)).await,
-        "work" => work(&place, &Arc::new(points.telling())).await,
+        "begin" => begin(&place, &points).await,
+        "leave" => leave(&place, &points).await,
+        "checkpoint" => checkpoint(&place, &points).await,
+        "restore" => restore(&place, &points).await,
+        "collect" => collect(&place, &points).await,
+        "clean" => clean(&place, &points).await,
+        "work" => work(&place, &points).await,
         other => panic!("no deeds {other}"),
     }
     say("ended");

@@ -1,22 +1,24 @@
 //! Points at which a process can be made to end: before and after each call of the store and of
-//! the state backend.
+//! the state backend, and before each step that either makes in a directory.
 //!
 //! ```text
-//! Repository ──> Counted(store) ──> FileStore        each call:  point · the call · point
-//! Participant ──> Counted(state) ──> RocksDb
+//! Repository ──> Intercepted by Points ──> FileStore    each call:  point · the call · point
+//! Participant ──> CountedState ──> RocksDb
+//! Steps, a subscriber of `tracing`                       each step:  point · the step
 //! ```
 
-use std::ops::Range;
+use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use stillpoint::protocol::answer::{Answer, Digest, Failure, FailureKind, Tag};
+use stillpoint::protocol::answer::{Answer, Failure, FailureKind};
 use stillpoint::state::{Cut, StateBackend};
-use stillpoint::storage::{
-    BlobStore, Body, Call, FileStore, FileSystem, Key, OpenStore, Opening, Page, Progress, Reader,
-    Tagged,
-};
+use stillpoint::steps::{LOCAL_STEPS, STORE_STEPS};
+use stillpoint::storage::{Call, Intercept, Operation};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::child::say;
 
@@ -98,99 +100,78 @@ impl Points {
     }
 }
 
-/// The file system's store, counted.
-#[derive(Debug)]
-pub struct CountedFileSystem(pub FileSystem, pub Arc<Points>);
-
-impl OpenStore for CountedFileSystem {
-    fn open_store(&self) -> Opening<'_> {
-        Box::pin(async move {
-            let store = CountedStore {
-                store: self.0.open().await?,
-                points: Arc::clone(&self.1),
-            };
-            Ok(Arc::new(store) as Arc<dyn BlobStore>)
-        })
-    }
-}
-
-#[derive(Debug)]
-struct CountedStore {
-    store: FileStore,
-    points: Arc<Points>,
-}
-
-impl CountedStore {
-    fn count<'a, T: Send + 'a>(
+impl Intercept for Points {
+    fn intercept<'a, T: Send + 'a>(
         &'a self,
-        doing: &'static str,
-        about: &'a str,
+        operation: Operation,
+        name: &'a str,
         call: Call<'a, T>,
     ) -> Call<'a, T> {
+        if self.refuses_deletes && operation == Operation::Delete && name.contains("/shared/") {
+            let failure = Failure::new(FailureKind::Unavailable, "no deletes today");
+            return Box::pin(async move { Answer::Failed(failure) });
+        }
         Box::pin(async move {
             // What matters of a name is what follows the participant's folder.
-            let about = about.splitn(3, '/').nth(2).unwrap_or(about);
-            let what = format!("{doing} {about}");
-            self.points.pass("before", &what);
+            let about = name.splitn(3, '/').nth(2).unwrap_or(name);
+            let what = format!("{operation} {about}");
+            self.pass("before", &what);
             let answer = call.await;
-            self.points.pass("after", &what);
+            self.pass("after", &what);
             answer
         })
     }
 }
 
-impl BlobStore for CountedStore {
-    fn put<'a>(&'a self, key: &'a Key, body: Body, progress: &'a Progress) -> Call<'a, Digest> {
-        self.count("put", key.as_str(), self.store.put(key, body, progress))
+/// Listens to the steps that the library tells of, on the threads that are about to make them.
+pub struct Steps(pub Arc<Points>);
+
+impl Subscriber for Steps {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        [LOCAL_STEPS, STORE_STEPS].contains(&metadata.target())
     }
 
-    fn size<'a>(&'a self, key: &'a Key) -> Call<'a, u64> {
-        self.count("size", key.as_str(), self.store.size(key))
+    fn event(&self, event: &Event<'_>) {
+        let mut told = Told::default();
+        event.record(&mut told);
+        let name = told.path.rsplit('/').next().unwrap_or_default();
+        self.0.pass("before", &format!("step {} {name}", told.step));
     }
 
-    fn get<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Vec<u8>> {
-        self.count("get", key.as_str(), self.store.get(key, size_bytes_max))
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
     }
 
-    fn stream<'a>(&'a self, key: &'a Key, range: Option<Range<u64>>) -> Call<'a, Reader> {
-        self.count("stream", key.as_str(), self.store.stream(key, range))
-    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
 
-    fn fetch<'a>(
-        &'a self,
-        key: &'a Key,
-        target: &'a Path,
-        expected: Digest,
-        progress: &'a Progress,
-    ) -> Call<'a, ()> {
-        let call = self.store.fetch(key, target, expected, progress);
-        self.count("fetch", key.as_str(), call)
-    }
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
 
-    fn load<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Tagged> {
-        self.count("load", key.as_str(), self.store.load(key, size_bytes_max))
-    }
+    fn enter(&self, _: &Id) {}
 
-    fn swap<'a>(
-        &'a self,
-        key: &'a Key,
-        expected: Option<&'a Tag>,
-        content: &'a [u8],
-    ) -> Call<'a, Tag> {
-        let call = self.store.swap(key, expected, content);
-        self.count("swap", key.as_str(), call)
-    }
+    fn exit(&self, _: &Id) {}
+}
 
-    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page> {
-        self.count("list", prefix, self.store.list(prefix, after, limit))
-    }
+#[derive(Default)]
+struct Told {
+    step: String,
+    path: String,
+}
 
-    fn delete<'a>(&'a self, key: &'a Key) -> Call<'a, ()> {
-        if self.points.refuses_deletes && key.as_str().contains("/shared/") {
-            let failure = Failure::new(FailureKind::Unavailable, "no deletes today");
-            return Box::pin(async move { Answer::Failed(failure) });
+impl Visit for Told {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "step" => self.step = format!("{value:?}"),
+            "path" => self.path = format!("{value:?}"),
+            _ => {}
         }
-        self.count("delete", key.as_str(), self.store.delete(key))
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        match field.name() {
+            "step" => value.clone_into(&mut self.step),
+            "path" => value.clone_into(&mut self.path),
+            _ => {}
+        }
     }
 }
 

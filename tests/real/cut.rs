@@ -11,8 +11,8 @@ use stillpoint::protocol::id::LocalName;
 use stillpoint::rocksdb::{
     DB, DBWithThreadMode, MultiThreaded, OptimisticTransactionDB, SingleThreaded, WriteBatch,
 };
-use stillpoint::state::pack::Pack;
-use stillpoint::state::{Cut, RocksDb, Secured, StateBackend, WriteGate};
+use stillpoint::state::pack::StoredPack;
+use stillpoint::state::{Cut, RocksDb, Secured, SecuredPack, StateBackend, WriteGate};
 
 use crate::common::database::{self, FAMILIES};
 use crate::common::service::{self, Service};
@@ -111,12 +111,20 @@ fn secure_all(cut: Cut) -> Secured {
     cut.secure(&names).unwrap()
 }
 
+/// The pack, which a database's snapshot writes as a file: it may be of any size.
+fn stored_pack(secured: &Secured) -> StoredPack<fs::File> {
+    let SecuredPack::File(pack) = &secured.pack else {
+        panic!("the pack is in memory");
+    };
+    StoredPack::open(fs::File::open(pack.path()).unwrap()).unwrap()
+}
+
 /// What a restore does, with links for copies.
 fn unpack(secured: &Secured, directory: &Path) -> Vec<String> {
     for file in &secured.files {
         fs::hard_link(file.path(), directory.join(file.name().as_str())).unwrap();
     }
-    let pack = Pack::decode(&secured.pack).unwrap();
+    let mut pack = stored_pack(secured);
     pack.unpack(directory).unwrap();
     let packed = pack.entries().iter().map(|entry| entry.name.to_string());
     let files = secured.files.iter().map(|file| file.name().to_string());

@@ -1,13 +1,12 @@
 //! A store that does to its calls what a test says.
 
 use std::fmt;
-use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use stillpoint::protocol::answer::{Answer, Digest, Failure, FailureKind, Tag};
+use stillpoint::protocol::answer::{Answer, Failure, FailureKind};
 use stillpoint::storage::{
-    BlobStore, Body, Call, Key, Memory, OpenStore, Opening, Page, Progress, Reader, Tagged,
+    BlobStore, Body, Call, Intercept, Intercepted, Key, Memory, OpenStore, Opening, Operation,
+    Progress,
 };
 use tokio::sync::Notify;
 
@@ -39,24 +38,37 @@ pub enum Verb {
 
 type Rule = dyn FnMut(Verb, &str) -> Fault + Send;
 
+struct Rules(Mutex<Box<Rule>>);
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules").finish_non_exhaustive()
+    }
+}
+
 /// A store in memory with a rule for its calls.
 #[derive(Clone)]
 pub struct Faulty {
     inner: Memory,
-    rule: Arc<Mutex<Box<Rule>>>,
+    rules: Arc<Rules>,
+    opens: Intercepted<Rules>,
 }
 
 impl Faulty {
     pub fn new() -> Self {
+        let inner = Memory::new();
+        let rules = Arc::new(Rules(Mutex::new(Box::new(|_, _| Fault::None))));
+        let opens = Intercepted::new(inner.clone(), Arc::clone(&rules));
         Self {
-            inner: Memory::new(),
-            rule: Arc::new(Mutex::new(Box::new(|_, _| Fault::None))),
+            inner,
+            rules,
+            opens,
         }
     }
 
     /// From now on calls go by this rule; `key` is seen from the repository.
     pub fn set(&self, rule: impl FnMut(Verb, &str) -> Fault + Send + 'static) {
-        *self.rule.lock().unwrap() = Box::new(rule);
+        *self.rules.0.lock().unwrap() = Box::new(rule);
     }
 
     pub fn heal(&self) {
@@ -93,97 +105,47 @@ impl Faulty {
         let deleted = self.inner.delete(&Key::new(name).unwrap()).await;
         assert!(matches!(deleted, Answer::Done(())));
     }
-
-    async fn by_rule<T>(&self, verb: Verb, name: &str, call: Call<'_, T>) -> Answer<T> {
-        let fault = (self.rule.lock().unwrap())(verb, name);
-        let silence = || Answer::Unknown(Failure::new(FailureKind::Unavailable, "silence"));
-        match fault {
-            Fault::None => call.await,
-            Fault::DoneInSilence => {
-                call.await;
-                silence()
-            }
-            Fault::LostInSilence => silence(),
-            Fault::Failed(kind) => Answer::Failed(Failure::new(kind, format!("{name}: as told"))),
-            Fault::Hangs => std::future::pending().await,
-            Fault::Waits(notify) => {
-                notify.notified().await;
-                call.await
-            }
-        }
-    }
-}
-
-impl fmt::Debug for Faulty {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
 }
 
 impl OpenStore for Faulty {
     fn open_store(&self) -> Opening<'_> {
-        Box::pin(async move { Ok(Arc::new(self.clone()) as Arc<dyn BlobStore>) })
+        self.opens.open_store()
     }
 }
 
-impl BlobStore for Faulty {
-    fn put<'a>(&'a self, key: &'a Key, body: Body, progress: &'a Progress) -> Call<'a, Digest> {
-        Box::pin(self.by_rule(Verb::Put, key.as_str(), self.inner.put(key, body, progress)))
-    }
-
-    fn size<'a>(&'a self, key: &'a Key) -> Call<'a, u64> {
-        Box::pin(self.by_rule(Verb::Read, key.as_str(), self.inner.size(key)))
-    }
-
-    fn get<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Vec<u8>> {
-        Box::pin(self.by_rule(
-            Verb::Read,
-            key.as_str(),
-            self.inner.get(key, size_bytes_max),
-        ))
-    }
-
-    fn stream<'a>(&'a self, key: &'a Key, range: Option<Range<u64>>) -> Call<'a, Reader> {
-        Box::pin(self.by_rule(Verb::Read, key.as_str(), self.inner.stream(key, range)))
-    }
-
-    fn fetch<'a>(
+impl Intercept for Rules {
+    fn intercept<'a, T: Send + 'a>(
         &'a self,
-        key: &'a Key,
-        target: &'a Path,
-        expected: Digest,
-        progress: &'a Progress,
-    ) -> Call<'a, ()> {
-        let fetch = self.inner.fetch(key, target, expected, progress);
-        Box::pin(self.by_rule(Verb::Read, key.as_str(), fetch))
-    }
-
-    fn load<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Tagged> {
-        Box::pin(self.by_rule(
-            Verb::Read,
-            key.as_str(),
-            self.inner.load(key, size_bytes_max),
-        ))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        key: &'a Key,
-        expected: Option<&'a Tag>,
-        content: &'a [u8],
-    ) -> Call<'a, Tag> {
-        Box::pin(self.by_rule(
-            Verb::Swap,
-            key.as_str(),
-            self.inner.swap(key, expected, content),
-        ))
-    }
-
-    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page> {
-        Box::pin(self.by_rule(Verb::List, prefix, self.inner.list(prefix, after, limit)))
-    }
-
-    fn delete<'a>(&'a self, key: &'a Key) -> Call<'a, ()> {
-        Box::pin(self.by_rule(Verb::Delete, key.as_str(), self.inner.delete(key)))
+        operation: Operation,
+        name: &'a str,
+        call: Call<'a, T>,
+    ) -> Call<'a, T> {
+        let verb = match operation {
+            Operation::Put { .. } => Verb::Put,
+            Operation::Swap => Verb::Swap,
+            Operation::List => Verb::List,
+            Operation::Delete => Verb::Delete,
+            _ => Verb::Read,
+        };
+        Box::pin(async move {
+            let fault = (self.0.lock().unwrap())(verb, name);
+            let silence = || Answer::Unknown(Failure::new(FailureKind::Unavailable, "silence"));
+            match fault {
+                Fault::None => call.await,
+                Fault::DoneInSilence => {
+                    call.await;
+                    silence()
+                }
+                Fault::LostInSilence => silence(),
+                Fault::Failed(kind) => {
+                    Answer::Failed(Failure::new(kind, format!("{name}: as told")))
+                }
+                Fault::Hangs => std::future::pending().await,
+                Fault::Waits(notify) => {
+                    notify.notified().await;
+                    call.await
+                }
+            }
+        })
     }
 }

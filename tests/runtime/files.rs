@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use stillpoint::protocol::answer::{Failure, FailureKind};
 use stillpoint::protocol::id::LocalName;
 use stillpoint::state::pack::Pack;
-use stillpoint::state::{AttemptDirectory, Cut, Secured, SecuredFile, StateBackend, StateFile};
+use stillpoint::state::{
+    AttemptDirectory, Cut, Secured, SecuredFile, SecuredPack, StateBackend, StateFile,
+};
 
 const LIST: &str = "CURRENT";
 
@@ -84,6 +86,7 @@ impl StateBackend for Files {
             })
             .collect();
         // Links of all: what is deleted after the cut must stay readable.
+        let attempt = Arc::clone(&self.attempt);
         let mut copied = stillpoint::state::Copied::default();
         let mut links = BTreeMap::new();
         for file in &files {
@@ -101,7 +104,7 @@ impl StateBackend for Files {
             });
             Ok(Secured {
                 files: taken.collect::<Result<_, _>>()?,
-                pack: pack.encode(),
+                pack: SecuredPack::File(SecuredFile::write_pack(pack, &attempt)?),
                 copied,
             })
         }))

@@ -11,6 +11,7 @@ mod faulty;
 mod files;
 mod flow;
 mod guests;
+mod packs;
 mod restores;
 mod rivals;
 #[cfg(feature = "rocksdb")]

@@ -1,5 +1,8 @@
 //! What a coordinator is told once, when it is made.
 
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Debug;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -51,55 +54,51 @@ impl Default for CoordinatorConfig {
 
 /// A configuration value that is not allowed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{key}: {wanted}")]
+#[error("{key} is {value}; allowed is {wanted}")]
 pub struct BadConfig {
     /// The key.
     pub key: &'static str,
+    /// Its value.
+    pub value: String,
     /// What is allowed.
     pub wanted: &'static str,
+}
+
+impl BadConfig {
+    /// This key has this value, and that is not allowed.
+    pub fn new(key: &'static str, value: impl Debug, wanted: &'static str) -> Self {
+        let value = format!("{value:?}");
+        Self { key, value, wanted }
+    }
 }
 
 impl CoordinatorConfig {
     /// Checks each value and how they go together.
     ///
     /// # Errors
-    /// The first key that is wrong, and what is allowed.
+    /// The first key that is wrong, its value, and what is allowed.
     pub fn validate(&self) -> Result<(), BadConfig> {
-        if self
-            .interval
-            .is_some_and(|interval| interval < Duration::from_millis(10))
-        {
-            return Err(BadConfig {
-                key: "interval",
-                wanted: "at least 10 ms",
-            });
+        let bad = |key, value: &dyn Debug, wanted| Err(BadConfig::new(key, value, wanted));
+        let least = Duration::from_millis(10);
+        if let Some(interval) = self.interval.filter(|interval| *interval < least) {
+            return bad("interval", &interval, "at least 10 ms");
         }
-        if self.timeout < Duration::from_millis(10) {
-            return Err(BadConfig {
-                key: "timeout",
-                wanted: "at least 10 ms",
-            });
+        if self.timeout < least {
+            return bad("timeout", &self.timeout, "at least 10 ms");
         }
         if self.max_concurrent == 0 || self.max_concurrent > self.limits.pending_checkpoints_max {
-            return Err(BadConfig {
-                key: "max_concurrent",
-                wanted: "from 1 to pending_checkpoints_max",
-            });
+            let wanted = "from 1 to pending_checkpoints_max";
+            return bad("max_concurrent", &self.max_concurrent, wanted);
         }
         if self.num_retained == 0 {
-            return Err(BadConfig {
-                key: "num_retained",
-                wanted: "at least 1",
-            });
+            return bad("num_retained", &self.num_retained, "at least 1");
         }
         if self.min_pause_max < self.min_pause {
-            return Err(BadConfig {
-                key: "min_pause_max",
-                wanted: "at least min_pause",
-            });
+            return bad("min_pause_max", &self.min_pause_max, "at least min_pause");
         }
         self.limits.validate().map_err(|bad| BadConfig {
             key: bad.name,
+            value: bad.value,
             wanted: bad.wanted,
         })
     }

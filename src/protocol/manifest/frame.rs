@@ -33,6 +33,8 @@ pub const FORMAT_VERSION: u16 = 1;
 /// What the frame adds to a body.
 pub const FRAME_BYTES: usize = 28;
 
+const VERSION_AT: usize = 8;
+const KIND_AT: usize = 10;
 const LENGTH_AT: usize = 12;
 const CHECKSUM_AT: usize = 20;
 
@@ -72,11 +74,47 @@ pub fn checksum(bytes: &[u8]) -> Checksum {
 /// Puts a body into its frame.
 #[must_use]
 pub fn frame(kind: Kind, body: &[u8]) -> Vec<u8> {
+    let mut framing = Framing::new(kind, body.len() as u64);
+    framing.update(body);
     let mut object = Vec::with_capacity(body.len() + FRAME_BYTES);
-    begin(&mut object, kind);
+    object.extend_from_slice(&framing.header());
     object.extend_from_slice(body);
-    seal(&mut object);
     object
+}
+
+/// The header of an object whose body passes by in pieces and is never in memory as a whole.
+#[derive(Clone)]
+pub struct Framing {
+    header: [u8; FRAME_BYTES],
+    digest: crc::Digest<'static, u64, Table<16>>,
+}
+
+impl Framing {
+    /// Begins an object of this kind, with a body of so many bytes.
+    #[must_use]
+    pub fn new(kind: Kind, body_bytes: u64) -> Self {
+        let mut header = [0; FRAME_BYTES];
+        header[..VERSION_AT].copy_from_slice(&MAGIC);
+        header[VERSION_AT..KIND_AT].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        header[KIND_AT] = kind as u8;
+        header[LENGTH_AT..CHECKSUM_AT].copy_from_slice(&body_bytes.to_le_bytes());
+        let mut digest = CRC_64.digest();
+        digest.update(&header[..CHECKSUM_AT]);
+        Self { header, digest }
+    }
+
+    /// Takes the next piece of the body in.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.digest.update(piece);
+    }
+
+    /// The header, once the whole body has passed by.
+    #[must_use]
+    pub fn header(self) -> [u8; FRAME_BYTES] {
+        let Self { mut header, digest } = self;
+        header[CHECKSUM_AT..].copy_from_slice(&digest.finalize().to_le_bytes());
+        header
+    }
 }
 
 /// Writes a header whose length and checksum are filled in by [`seal`].
@@ -91,15 +129,10 @@ pub(super) fn begin(object: &mut Vec<u8>, kind: Kind) {
 pub(super) fn seal(object: &mut [u8]) {
     let length = (object.len() - FRAME_BYTES) as u64;
     object[LENGTH_AT..CHECKSUM_AT].copy_from_slice(&length.to_le_bytes());
-    let sealed = sum(object);
-    object[CHECKSUM_AT..FRAME_BYTES].copy_from_slice(&sealed.0.to_le_bytes());
-}
-
-fn sum(object: &[u8]) -> Checksum {
     let mut digest = CRC_64.digest();
     digest.update(&object[..CHECKSUM_AT]);
     digest.update(&object[FRAME_BYTES..]);
-    Checksum(digest.finalize())
+    object[CHECKSUM_AT..FRAME_BYTES].copy_from_slice(&digest.finalize().to_le_bytes());
 }
 
 /// Takes a body out of its frame, checking everything.
@@ -107,52 +140,90 @@ fn sum(object: &[u8]) -> Checksum {
 /// # Errors
 /// Why it is no whole, undamaged object of this kind and of a format version that is known.
 pub fn unframe(kind: Kind, object: &[u8]) -> Result<&[u8], DecodeError> {
-    if object.is_empty() {
-        return Err(DecodeError::Empty);
-    }
-    let begins = object.starts_with(&MAGIC) || MAGIC.starts_with(object);
-    if !begins {
-        return Err(DecodeError::Magic);
-    }
-    let found_bytes = object.len() as u64;
-    let truncated = |needed_bytes| DecodeError::Truncated {
-        needed_bytes,
-        found_bytes,
-    };
-    let Some((header, body)) = object.split_first_chunk::<FRAME_BYTES>() else {
-        return Err(truncated(FRAME_BYTES as u64));
-    };
-    let needed_bytes = number_at(header, LENGTH_AT).saturating_add(FRAME_BYTES as u64);
-    if found_bytes < needed_bytes {
-        return Err(truncated(needed_bytes));
-    }
-    if found_bytes > needed_bytes {
-        let extra_bytes = found_bytes - needed_bytes;
-        return Err(DecodeError::Trailing { extra_bytes });
-    }
-    let stored = Checksum(number_at(header, CHECKSUM_AT));
-    let computed = sum(object);
-    if stored != computed {
-        return Err(DecodeError::Checksum { stored, computed });
-    }
-    let found = u16::from_le_bytes([header[8], header[9]]);
-    if found > FORMAT_VERSION {
-        let newest_known = FORMAT_VERSION;
-        return Err(DecodeError::NewerFormat {
-            found,
-            newest_known,
-        });
-    }
-    if found == 0 {
-        return Err(DecodeError::UnknownFormat { found });
-    }
-    if header[10] != kind as u8 || header[11] != 0 {
-        return Err(DecodeError::Kind {
-            expected: kind,
-            found: header[10],
-        });
-    }
+    let mut unframing = Unframing::new(object, object.len() as u64)?;
+    let body = object.get(FRAME_BYTES..).unwrap_or_default();
+    unframing.update(body);
+    unframing.finish(kind)?;
     Ok(body)
+}
+
+/// Checks an object that is read in pieces, as [`unframe`] does one in memory.
+#[derive(Clone)]
+pub struct Unframing {
+    header: [u8; FRAME_BYTES],
+    digest: crc::Digest<'static, u64, Table<16>>,
+}
+
+impl Unframing {
+    /// Begins with an object's first bytes, of which [`FRAME_BYTES`] are looked at, and its length.
+    ///
+    /// # Errors
+    /// Why no object begins so and is that long.
+    pub fn new(first: &[u8], object_bytes: u64) -> Result<Self, DecodeError> {
+        if first.is_empty() {
+            return Err(DecodeError::Empty);
+        }
+        let begins = first.starts_with(&MAGIC) || MAGIC.starts_with(first);
+        if !begins {
+            return Err(DecodeError::Magic);
+        }
+        let found_bytes = object_bytes;
+        let truncated = |needed_bytes| DecodeError::Truncated {
+            needed_bytes,
+            found_bytes,
+        };
+        let Some(header) = first.first_chunk::<FRAME_BYTES>() else {
+            return Err(truncated(FRAME_BYTES as u64));
+        };
+        let needed_bytes = number_at(header, LENGTH_AT).saturating_add(FRAME_BYTES as u64);
+        if found_bytes < needed_bytes {
+            return Err(truncated(needed_bytes));
+        }
+        if found_bytes > needed_bytes {
+            let extra_bytes = found_bytes - needed_bytes;
+            return Err(DecodeError::Trailing { extra_bytes });
+        }
+        let mut digest = CRC_64.digest();
+        digest.update(&header[..CHECKSUM_AT]);
+        let header = *header;
+        Ok(Self { header, digest })
+    }
+
+    /// Takes the next piece of the body in.
+    pub fn update(&mut self, piece: &[u8]) {
+        self.digest.update(piece);
+    }
+
+    /// Checks the rest, once the whole body has passed by.
+    ///
+    /// # Errors
+    /// As [`unframe`].
+    pub fn finish(self, kind: Kind) -> Result<(), DecodeError> {
+        let header = &self.header;
+        let stored = Checksum(number_at(header, CHECKSUM_AT));
+        let computed = Checksum(self.digest.finalize());
+        if stored != computed {
+            return Err(DecodeError::Checksum { stored, computed });
+        }
+        let found = u16::from_le_bytes([header[VERSION_AT], header[VERSION_AT + 1]]);
+        if found > FORMAT_VERSION {
+            let newest_known = FORMAT_VERSION;
+            return Err(DecodeError::NewerFormat {
+                found,
+                newest_known,
+            });
+        }
+        if found == 0 {
+            return Err(DecodeError::UnknownFormat { found });
+        }
+        if header[KIND_AT] != kind as u8 || header[KIND_AT + 1] != 0 {
+            return Err(DecodeError::Kind {
+                expected: kind,
+                found: header[KIND_AT],
+            });
+        }
+        Ok(())
+    }
 }
 
 fn number_at(header: &[u8; FRAME_BYTES], at: usize) -> u64 {

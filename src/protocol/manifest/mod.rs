@@ -46,7 +46,7 @@ use super::time::WallClock;
 pub use apply::ApplyError;
 pub use codec::DecodeError;
 pub use current::{Current, Successor};
-pub use frame::{FORMAT_VERSION, FRAME_BYTES, Kind, checksum, frame, unframe};
+pub use frame::{FORMAT_VERSION, FRAME_BYTES, Framing, Kind, Unframing, checksum, frame, unframe};
 pub use load::{Expected, LoadError, LoadWarning, Loaded, LoadedRoot, Loader};
 pub use record::{Change, Completion, Operator, PinOwner, Record, SubtaskDelta};
 pub use validate::ManifestDamage;

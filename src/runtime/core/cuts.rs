@@ -25,7 +25,7 @@ use crate::protocol::subtask::{self, LiveFile, OpToken, Payload};
 use crate::protocol::time::{Timestamp, WallClock};
 use crate::runtime::progress::{CheckpointReport, ParticipantEvent};
 use crate::state::pack::PACK_NAME;
-use crate::state::{Cut, Secured, SecuredFile};
+use crate::state::{Cut, Secured, SecuredFile, SecuredPack};
 
 /// A file to be stored.
 pub(in crate::runtime) struct Upload {
@@ -42,7 +42,7 @@ pub(in crate::runtime) struct Upload {
 #[derive(Clone)]
 pub(in crate::runtime) enum Content {
     File(Arc<SecuredFile>),
-    Pack(Arc<[u8]>),
+    Bytes(Arc<[u8]>),
     /// The snapshot was released: there is nothing to read.
     Gone,
 }
@@ -72,8 +72,17 @@ pub(super) enum Held {
     Securing,
     Secured {
         files: BTreeMap<LocalName, Arc<SecuredFile>>,
-        pack: Option<Arc<[u8]>>,
+        pack: Content,
     },
+}
+
+impl From<SecuredPack> for Content {
+    fn from(pack: SecuredPack) -> Self {
+        match pack {
+            SecuredPack::Bytes(bytes) => Self::Bytes(bytes.into()),
+            SecuredPack::File(file) => Self::File(Arc::new(file)),
+        }
+    }
 }
 
 impl Core {
@@ -273,7 +282,7 @@ impl Core {
             }
         };
         if let Some(under_way) = self.under_way.get_mut(&checkpoint) {
-            under_way.state_bytes += secured.pack.len() as u64;
+            under_way.state_bytes += secured.pack.size_bytes();
         }
         match self.snapshots.get_mut(&checkpoint) {
             Some(held) => {
@@ -282,7 +291,7 @@ impl Core {
                     files: files
                         .map(|file| (file.name().clone(), Arc::new(file)))
                         .collect(),
-                    pack: Some(secured.pack.into()),
+                    pack: secured.pack.into(),
                 };
             }
             // It was given up meanwhile: nothing is kept.
@@ -301,7 +310,7 @@ impl Core {
             return Content::Gone;
         };
         match kind {
-            FileKind::Pack => pack.clone().map_or(Content::Gone, Content::Pack),
+            FileKind::Pack => pack.clone(),
             FileKind::State => files
                 .get(local)
                 .cloned()
@@ -319,7 +328,8 @@ impl Core {
             return;
         };
         if local.as_str() == PACK_NAME {
-            *pack = None;
+            let pack = std::mem::replace(pack, Content::Gone);
+            effects.push(Effect::Release(Box::new(pack)));
         } else if let Some(file) = files.remove(local) {
             effects.push(Effect::Release(Box::new(file)));
         }

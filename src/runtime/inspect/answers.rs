@@ -29,7 +29,7 @@ pub struct CheckpointInfo {
     pub user_bytes: Vec<u8>,
     /// The names of the column families at its cut, in order; empty where there are none.
     pub families: Vec<String>,
-    /// Who pins it.
+    /// Who pins it. This version shows and keeps pins, and sets none.
     pub pins: Vec<PinOwner>,
     /// Whether a restart restores it.
     pub is_restore_point: bool,

@@ -3,7 +3,7 @@
 //! ```text
 //! prepare     rocksdb_flush_cfs, all families
 //! snapshot    hold deletions · flush all families as one · list the live files        writers held
-//! secure      link the wanted files · read MANIFEST and OPTIONS into the pack · let deletions go on
+//! secure      link the wanted files · copy MANIFEST and OPTIONS into the pack · let deletions go on
 //! ```
 //!
 //! Table and blob files are state files: immutable, and shared by the checkpoints that hold them.
@@ -43,8 +43,7 @@ mod options;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -58,10 +57,11 @@ use self::live_files::{LiveFile, LiveFileKind};
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::pack::Pack;
-use super::secured::{Copied, Secured, SecuredFile};
+use super::secured::{Copied, Secured, SecuredFile, SecuredPack};
 use super::{Cut, OWN_FOLDER, SNAPSHOTS_NAME, StateBackend, StateFile};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
+use crate::steps::step;
 
 pub use self::database::Database;
 pub use self::options::MANIFEST_BYTES_WARNED;
@@ -257,7 +257,7 @@ impl RocksDb {
                 let source = home.join(file.name.as_str());
                 files.push(SecuredFile::link(&source, file, &directory, &mut copied)?);
             }
-            let pack = read_pack(home, packed)?;
+            let pack = secure_pack(home, packed, &directory)?;
             Ok(Secured {
                 files,
                 pack,
@@ -292,11 +292,12 @@ impl RocksDb {
             let mut files = Vec::with_capacity(wanted.len());
             for file in wanted {
                 let path = directory.unused_path(file.name.as_str());
+                step("rename", &path);
                 fs::rename(links.0.join(file.name.as_str()), &path)
                     .map_err(|error| failed(&error, format_args!("keeping {}", path.display())))?;
                 files.push(SecuredFile::adopt(path, file, &directory)?);
             }
-            let pack = read_pack(&links.0, packed)?;
+            let pack = secure_pack(&links.0, packed, &directory)?;
             Ok(Secured {
                 files,
                 pack,
@@ -458,6 +459,7 @@ impl Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
+        step("remove directory", &self.0);
         if let Err(error) = fs::remove_dir_all(&self.0)
             && error.kind() != std::io::ErrorKind::NotFound
         {
@@ -526,34 +528,35 @@ impl Sorted {
     }
 }
 
-fn read_pack(home: &Path, packed: Vec<(LocalName, LiveFile)>) -> Result<Vec<u8>, Failure> {
+fn secure_pack(
+    home: &Path,
+    packed: Vec<(LocalName, LiveFile)>,
+    directory: &Arc<AttemptDirectory>,
+) -> Result<SecuredPack, Failure> {
     let mut pack = Pack::new();
     for (name, file) in packed {
-        let bytes = match file.replacement {
-            Some(replacement) => replacement,
-            None => read_listed(&home.join(name.as_str()), file.size_bytes, file.may_grow)?,
-        };
-        pack.push(name, bytes)?;
+        if let Some(replacement) = file.replacement {
+            pack.push(name, replacement)?;
+            continue;
+        }
+        let path = home.join(name.as_str());
+        if !file.may_grow {
+            has_length(&path, file.size_bytes)?;
+        }
+        pack.push_file(name, &path, file.size_bytes)?;
     }
-    Ok(pack.encode())
+    SecuredFile::write_pack(pack, directory).map(SecuredPack::File)
 }
 
-/// As much of a file as belongs to the list, and no less.
-fn read_listed(path: &Path, size_bytes: u64, may_grow: bool) -> Result<Vec<u8>, Failure> {
-    let doing = format_args!("reading {}", path.display()).to_string();
-    let opened = File::open(path).map_err(|error| failed(&error, &doing))?;
-    let mut bytes = Vec::with_capacity(usize::try_from(size_bytes).unwrap_or(0));
-    opened
-        .take(if may_grow { size_bytes } else { u64::MAX })
-        .read_to_end(&mut bytes)
-        .map_err(|error| failed(&error, &doing))?;
-    if bytes.len() as u64 == size_bytes {
-        return Ok(bytes);
+fn has_length(path: &Path, size_bytes: u64) -> Result<(), Failure> {
+    let found = fs::metadata(path)
+        .map_err(|error| failed(&error, format_args!("reading {}", path.display())))?
+        .len();
+    if found == size_bytes {
+        return Ok(());
     }
-    let cause = format!(
-        "{doing}: {} bytes, the cut listed {size_bytes}",
-        bytes.len()
-    );
+    let path = path.display();
+    let cause = format!("{path} has {found} bytes, the cut listed {size_bytes}");
     Err(Failure::new(FailureKind::Corrupt, cause))
 }
 

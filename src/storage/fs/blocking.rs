@@ -1,12 +1,14 @@
 //! The one way from an asynchronous call to the file system's blocking ones.
 //!
 //! ```text
-//! call ─▶ permit ─▶ thread of the runtime's blocking pool ─▶ answer
+//! call ─▶ its lane's permit ─▶ thread of the runtime's blocking pool ─▶ answer
 //!   └─ dropped ─▶ the thread notices at its next step, cleans up and stops
 //! ```
 //!
-//! Invariant: no more than [`BLOCKING_CALLS_MAX`] calls are inside the file system at once, over
-//! all stores of the process, so that open files, which are few, are not used up by ourselves.
+//! Invariants: no more than [`BLOCKING_CALLS_MAX`] calls of a store are inside the file system at
+//! once, so that open files, which are few, are not used up by ourselves; calls that hang (a server
+//! of a mount is gone) hold up neither those of another lane, above all the few small ones that carry
+//! the protocol, nor those of another store.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +19,63 @@ use tokio::sync::Semaphore;
 use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::storage::step::{Step, answer};
 
-/// How many calls may be inside the file system at once. Each holds up to five files open.
-pub const BLOCKING_CALLS_MAX: usize = 32;
+/// How many calls of a store may be inside the file system at once, over all lanes. Each holds up
+/// to five files open.
+pub const BLOCKING_CALLS_MAX: usize = CURRENT_MAX + OBJECTS_MAX + TRANSFERS_MAX + CLEANING_MAX;
 
-static PERMITS: LazyLock<Arc<Semaphore>> =
-    LazyLock::new(|| Arc::new(Semaphore::new(BLOCKING_CALLS_MAX)));
+const CURRENT_MAX: usize = 8;
+const OBJECTS_MAX: usize = 8;
+const TRANSFERS_MAX: usize = 32;
+const CLEANING_MAX: usize = 8;
+
+/// Calls that may hold each other up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lane {
+    /// Loads and swaps: without them nobody leads and nothing completes.
+    Current,
+    /// Objects that are in memory as a whole: manifest records, for one.
+    Objects,
+    /// Files, piece by piece.
+    Transfers,
+    /// Deletes and lists: nothing waits for them but more of them.
+    Cleaning,
+}
+
+/// The permits of a store. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Permits {
+    current: Arc<Semaphore>,
+    objects: Arc<Semaphore>,
+    transfers: Arc<Semaphore>,
+    cleaning: Arc<Semaphore>,
+}
+
+impl Permits {
+    pub(super) fn new() -> Self {
+        let lane = |calls_max| Arc::new(Semaphore::new(calls_max));
+        Self {
+            current: lane(CURRENT_MAX),
+            objects: lane(OBJECTS_MAX),
+            transfers: lane(TRANSFERS_MAX),
+            cleaning: lane(CLEANING_MAX),
+        }
+    }
+
+    /// Those for local files outside every store: a state's own disk.
+    pub(super) fn local() -> Self {
+        static LOCAL: LazyLock<Permits> = LazyLock::new(Permits::new);
+        LOCAL.clone()
+    }
+
+    fn of(&self, lane: Lane) -> &Arc<Semaphore> {
+        match lane {
+            Lane::Current => &self.current,
+            Lane::Objects => &self.objects,
+            Lane::Transfers => &self.transfers,
+            Lane::Cleaning => &self.cleaning,
+        }
+    }
+}
 
 /// Tells the blocking side of a call that nobody waits for it any more.
 #[derive(Clone, Debug, Default)]
@@ -48,16 +102,17 @@ impl Drop for CancelOnDrop {
 /// Runs the steps of a call where they may block.
 ///
 /// A panic in them is passed on. A runtime that shuts down leaves the answer unknown.
-pub(super) async fn run<T, F>(steps: F) -> Answer<T>
+pub(super) async fn run<T, F>(permits: &Permits, lane: Lane, steps: F) -> Answer<T>
 where
     T: Send + 'static,
     F: FnOnce(&Cancellation) -> Step<T> + Send + 'static,
 {
     let cancellation = Cancellation::default();
     let guard = CancelOnDrop(cancellation.clone());
-    let permit = match Arc::clone(&PERMITS).acquire_owned().await {
+    // Given back where the call ends, which may be long after its answer was given up.
+    let permit = match Arc::clone(permits.of(lane)).acquire_owned().await {
         Ok(permit) => permit,
-        // Not reached: nobody closes the semaphore.
+        // Not reached: nobody closes the semaphores.
         Err(closed) => return Answer::Failed(Failure::new(FailureKind::Other, closed.to_string())),
     };
     let joined = tokio::task::spawn_blocking(move || {
@@ -73,5 +128,105 @@ where
             Ok(panic) => resume_unwind(panic),
             Err(error) => Answer::Unknown(Failure::new(FailureKind::Cancelled, error.to_string())),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::answer::Digest;
+    use crate::storage::fs::probe::{Act, Probe};
+    use crate::storage::fs::{FileStore, FileSystem};
+    use crate::storage::{BlobStore, Body, Key, Progress};
+
+    const CALLS: usize = 2 * BLOCKING_CALLS_MAX;
+    /// Twenty times what a slow machine takes.
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// Lets everything go that hangs, however the test ends: the runtime waits for it.
+    struct GoOn<'a>(&'a Probe);
+
+    impl Drop for GoOn<'_> {
+        fn drop(&mut self) {
+            self.0.go_on();
+        }
+    }
+
+    async fn in_time<T>(work: impl Future<Output = T>) -> T {
+        let done = tokio::time::timeout(DEADLINE, work).await;
+        done.expect("it takes too long")
+    }
+
+    fn done<T: std::fmt::Debug>(answer: Answer<T>) -> T {
+        match answer {
+            Answer::Done(value) => value,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new(name).unwrap()
+    }
+
+    async fn put(store: FileStore, local: std::path::PathBuf, number: usize) -> Answer<Digest> {
+        let body = Body::File {
+            path: local,
+            size_bytes: 4,
+        };
+        let name = key(&format!("shared/7/{number}"));
+        store.put(&name, body, &Progress::default()).await
+    }
+
+    /// A mount whose server is gone: whatever hangs there, commits go on, and so does another store.
+    #[tokio::test]
+    async fn calls_that_hang_hold_up_no_other_lane_and_no_other_store() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let store = FileSystem::at(path("one")).open().await.unwrap();
+        let other = FileSystem::at(path("other")).open().await.unwrap();
+        fs::write(path("local"), b"four").unwrap();
+        let probe = &store.inner.root.probe;
+        let _going_on = GoOn(probe);
+        done(put(store.clone(), path("local"), 0).await);
+        probe.hang(Act::Publish, "shared/");
+        probe.hang(Act::Unlink, "shared/");
+        let mut hanging = tokio::task::JoinSet::new();
+        for number in 1..=CALLS {
+            let (to, local) = (store.clone(), path("local"));
+            hanging.spawn(async move { put(to, local, number).await.map(drop) });
+            let from = store.clone();
+            hanging.spawn(async move { from.delete(&key("shared/7/0")).await });
+        }
+        in_time(async {
+            while probe.hanging() < TRANSFERS_MAX + CLEANING_MAX {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+
+        in_time(async {
+            let (current, record) = (key("CURRENT"), key("manifest/1-1-1"));
+            let first = done(store.swap(&current, None, b"1").await);
+            let body = b"record".to_vec().into();
+            done(store.put(&record, body, &Progress::default()).await);
+            done(store.swap(&current, Some(&first), b"2").await);
+            assert_eq!(done(store.load(&current, 9).await).bytes, b"2");
+            assert_eq!(done(store.get(&record, 9).await), b"record");
+            done(put(other.clone(), path("local"), 1).await);
+            done(other.delete(&key("shared/7/1")).await);
+        })
+        .await;
+        assert_eq!(probe.hanging(), TRANSFERS_MAX + CLEANING_MAX);
+
+        probe.go_on();
+        in_time(async {
+            while let Some(ended) = hanging.join_next().await {
+                done(ended.unwrap());
+            }
+        })
+        .await;
     }
 }

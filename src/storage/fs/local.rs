@@ -12,12 +12,13 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::blocking;
+use super::blocking::{self, Lane, Permits};
 use super::copy::WriteBack;
 use super::failure::failure;
 use super::publish::rename_unless_taken;
 use super::temporary::{create_new, random_id, unlink};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
+use crate::steps::step as told;
 use crate::storage::body::mismatch;
 use crate::storage::step::{Step, Stop, answer, step};
 use crate::storage::{BLOCK_BYTES, BlobStore, Chunks, Digester, Key, NextChunk, Progress, Reader};
@@ -53,16 +54,25 @@ pub(super) fn open_sized(path: &Path, size_bytes: u64) -> Result<File, Failure> 
 
 /// A local file in pieces.
 pub(crate) async fn open(path: PathBuf, size_bytes: u64) -> Answer<Reader> {
-    blocking::run(move |_| {
+    let permits = Permits::local();
+    let reading = permits.clone();
+    blocking::run(&permits, Lane::Transfers, move |_| {
         let file = open_sized(&path, size_bytes)?;
-        Ok(reader(file, path, size_bytes, End::OfFile))
+        Ok(reader(reading, file, path, size_bytes, End::OfFile))
     })
     .await
 }
 
 /// So many bytes of an open file from where it stands, in pieces.
-pub(super) fn reader(file: File, path: PathBuf, size_bytes: u64, end: End) -> Reader {
+pub(super) fn reader(
+    permits: Permits,
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+    end: End,
+) -> Reader {
     let chunks = FileChunks {
+        permits,
         opened: Arc::new((file, path)),
         left_bytes: size_bytes,
         end,
@@ -81,6 +91,7 @@ pub(super) enum End {
 
 /// Keeps its file open, outside the permits: how many are read at once is the caller's to bound.
 struct FileChunks {
+    permits: Permits,
     opened: Arc<(File, PathBuf)>,
     left_bytes: u64,
     end: End,
@@ -98,7 +109,7 @@ impl Chunks for FileChunks {
             let length =
                 usize::try_from(wanted).map_or(BLOCK_BYTES, |wanted| wanted.min(BLOCK_BYTES));
             let opened = Arc::clone(&self.opened);
-            let read = blocking::run(move |_| {
+            let read = blocking::run(&self.permits, Lane::Transfers, move |_| {
                 let (file, path) = &*opened;
                 let mut chunk = Vec::with_capacity(length);
                 file.take(length as u64)
@@ -149,6 +160,7 @@ impl Partial {
             Err(errno) => return Err(failure(errno, "stat", target).into()),
         }
         let name = format!("{PARTIAL_PREFIX}{}", random_id()?);
+        told("write", target);
         let file = create_new(&directory, &name)
             .map_err(|errno| failure(errno, "create", &parent.join(&name)))?;
         Ok(Self {
@@ -169,8 +181,10 @@ impl Partial {
         if let Some(failure) = mismatch(expected, found, self.target.display()) {
             return Err(failure.into());
         }
+        told("sync", &self.target);
         rustix::fs::fsync(&self.file).map_err(|errno| failure(errno, "sync", &self.target))?;
         let leaf = self.target.file_name().unwrap_or_default();
+        told("rename", &self.target);
         let renamed = rename_unless_taken(&self.directory, &self.name, &self.directory, leaf);
         let named = match renamed {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.link(),
@@ -225,18 +239,20 @@ async fn fetch_steps<S: BlobStore + ?Sized>(
     if let Some(failure) = wrong_size(key, expected, reader.size_bytes()) {
         return Err(failure.into());
     }
+    let (permits, lane) = (Permits::local(), Lane::Transfers);
     let target = target.to_owned();
-    let mut receiving = step(blocking::run(move |_| Receiving::begin(&target)).await)?;
+    let begun = blocking::run(&permits, lane, move |_| Receiving::begin(&target));
+    let mut receiving = step(begun.await)?;
     while let Some(chunk) = reader.next().await? {
         let length = chunk.len() as u64;
-        let received = blocking::run(move |_| {
+        let received = blocking::run(&permits, lane, move |_| {
             receiving.take(&chunk)?;
             Ok(receiving)
         });
         receiving = step(received.await)?;
         progress.add(length);
     }
-    let completed = blocking::run(move |_| {
+    let completed = blocking::run(&permits, lane, move |_| {
         let found = receiving.digester.digest();
         receiving.partial.complete(expected, found)
     });

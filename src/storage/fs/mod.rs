@@ -47,7 +47,7 @@ use parking_lot::Mutex;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use self::blocking::Cancellation;
+use self::blocking::{Cancellation, Lane, Permits};
 use self::copy::{Copy, WriteBack};
 use self::failure::{failure, is_certainly_not_done};
 use self::probe::Act;
@@ -68,6 +68,7 @@ pub struct FileStore {
 }
 
 struct Inner {
+    permits: Permits,
     root: Arc<Root>,
     temporaries: Temporaries,
     is_read_only: bool,
@@ -96,8 +97,14 @@ impl Version {
 }
 
 impl FileStore {
-    fn new(root: Arc<Root>, temporaries: Temporaries, is_read_only: bool) -> Self {
+    fn new(
+        permits: Permits,
+        root: Arc<Root>,
+        temporaries: Temporaries,
+        is_read_only: bool,
+    ) -> Self {
         let inner = Inner {
+            permits,
             root,
             temporaries,
             is_read_only,
@@ -115,18 +122,22 @@ impl FileStore {
     }
 
     /// Runs the steps of a call where they may block.
-    async fn run<T, F>(&self, steps: F) -> Answer<T>
+    async fn run<T, F>(&self, lane: Lane, steps: F) -> Answer<T>
     where
         T: Send + 'static,
         F: FnOnce(&Inner, &Cancellation) -> Step<T> + Send + 'static,
     {
         let inner = Arc::clone(&self.inner);
-        blocking::run(move |cancellation| steps(&inner, cancellation)).await
+        let permits = &self.inner.permits;
+        blocking::run(permits, lane, move |cancellation| {
+            steps(&inner, cancellation)
+        })
+        .await
     }
 
     async fn put_stream(&self, key: &Key, mut reader: Reader, progress: &Progress) -> Step<Digest> {
         let name = key.clone();
-        let begun = self.run(move |inner, _| {
+        let begun = self.run(Lane::Transfers, move |inner, _| {
             inner.refuse_if_taken(&name)?;
             inner.temporaries.create()
         });
@@ -137,7 +148,7 @@ impl FileStore {
             digester.update(&chunk);
             let digest = digester.digest();
             progress.add(chunk.len() as u64);
-            let written = self.run(move |_, _| {
+            let written = self.run(Lane::Transfers, move |_, _| {
                 temporary.write(&chunk)?;
                 write_back.advance(temporary.file(), digest.size_bytes);
                 Ok((temporary, write_back))
@@ -145,7 +156,7 @@ impl FileStore {
             (temporary, write_back) = step(written.await)?;
         }
         let (key, digest) = (key.clone(), digester.digest());
-        let published = self.run(move |inner, cancellation| {
+        let published = self.run(Lane::Transfers, move |inner, cancellation| {
             publish::publish(&inner.root, temporary, &key, cancellation)?;
             Ok(digest)
         });
@@ -260,7 +271,13 @@ impl Inner {
         file.seek(SeekFrom::Start(range.start))
             .map_err(|error| failure(error, "seek in", &path))?;
         let length = range.end - range.start;
-        Ok(local::reader(file, path, length, local::End::OfRange))
+        Ok(local::reader(
+            self.permits.clone(),
+            file,
+            path,
+            length,
+            local::End::OfRange,
+        ))
     }
 
     fn load(&self, key: &Key, size_bytes_max: u64) -> Result<Tagged, Failure> {
@@ -326,14 +343,16 @@ impl BlobStore for FileStore {
     fn put<'a>(&'a self, key: &'a Key, body: Body, progress: &'a Progress) -> Call<'a, Digest> {
         let (name, moved) = (key.clone(), progress.clone());
         match body {
-            Body::Bytes(bytes) => Box::pin(self.run(move |inner, cancellation| {
+            Body::Bytes(bytes) => Box::pin(self.run(Lane::Objects, move |inner, cancellation| {
                 let digest = inner.put_bytes(&name, &bytes, cancellation)?;
                 moved.add(digest.size_bytes);
                 Ok(digest)
             })),
-            Body::File { path, size_bytes } => Box::pin(self.run(move |inner, cancellation| {
-                inner.put_file(&name, &path, size_bytes, &moved, cancellation)
-            })),
+            Body::File { path, size_bytes } => {
+                Box::pin(self.run(Lane::Transfers, move |inner, cancellation| {
+                    inner.put_file(&name, &path, size_bytes, &moved, cancellation)
+                }))
+            }
             Body::Stream(reader) => {
                 Box::pin(async move { answer(self.put_stream(key, reader, progress).await) })
             }
@@ -342,7 +361,7 @@ impl BlobStore for FileStore {
 
     fn size<'a>(&'a self, key: &'a Key) -> Call<'a, u64> {
         let key = key.clone();
-        Box::pin(self.run(move |inner, _| {
+        Box::pin(self.run(Lane::Objects, move |inner, _| {
             let (_, stat) = inner.root.object(&key)?;
             Ok(size_of(&stat))
         }))
@@ -350,12 +369,16 @@ impl BlobStore for FileStore {
 
     fn get<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Vec<u8>> {
         let key = key.clone();
-        Box::pin(self.run(move |inner, _| Ok(inner.get(&key, size_bytes_max)?.0)))
+        Box::pin(self.run(Lane::Objects, move |inner, _| {
+            Ok(inner.get(&key, size_bytes_max)?.0)
+        }))
     }
 
     fn stream<'a>(&'a self, key: &'a Key, range: Option<Range<u64>>) -> Call<'a, Reader> {
         let key = key.clone();
-        Box::pin(self.run(move |inner, _| Ok(inner.stream(&key, range)?)))
+        Box::pin(self.run(Lane::Transfers, move |inner, _| {
+            Ok(inner.stream(&key, range)?)
+        }))
     }
 
     fn fetch<'a>(
@@ -366,14 +389,16 @@ impl BlobStore for FileStore {
         progress: &'a Progress,
     ) -> Call<'a, ()> {
         let (key, target, progress) = (key.clone(), target.to_owned(), progress.clone());
-        Box::pin(self.run(move |inner, cancellation| {
+        Box::pin(self.run(Lane::Transfers, move |inner, cancellation| {
             inner.fetch(&key, &target, expected, &progress, cancellation)
         }))
     }
 
     fn load<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Tagged> {
         let key = key.clone();
-        Box::pin(self.run(move |inner, _| Ok(inner.load(&key, size_bytes_max)?)))
+        Box::pin(self.run(Lane::Current, move |inner, _| {
+            Ok(inner.load(&key, size_bytes_max)?)
+        }))
     }
 
     fn swap<'a>(
@@ -383,14 +408,14 @@ impl BlobStore for FileStore {
         content: &'a [u8],
     ) -> Call<'a, Tag> {
         let (key, expected, content) = (key.clone(), expected.cloned(), content.to_vec());
-        Box::pin(self.run(move |inner, cancellation| {
+        Box::pin(self.run(Lane::Current, move |inner, cancellation| {
             inner.swap(&key, expected.as_ref(), &content, cancellation)
         }))
     }
 
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page> {
         let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
-        Box::pin(self.run(move |inner, _| {
+        Box::pin(self.run(Lane::Cleaning, move |inner, _| {
             let (root, is_read_only) = (&inner.root, inner.is_read_only);
             Ok(list::list(
                 root,
@@ -404,7 +429,7 @@ impl BlobStore for FileStore {
 
     fn delete<'a>(&'a self, key: &'a Key) -> Call<'a, ()> {
         let key = key.clone();
-        Box::pin(self.run(move |inner, _| inner.delete(&key)))
+        Box::pin(self.run(Lane::Cleaning, move |inner, _| inner.delete(&key)))
     }
 }
 

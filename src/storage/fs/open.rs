@@ -8,9 +8,10 @@ use std::sync::Arc;
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::FileStore;
+use super::blocking::{self, Lane, Permits};
 use super::root::{Root, stat_at, sync_directory};
 use super::temporary::Temporaries;
-use super::{FileStore, blocking};
 use crate::protocol::answer::Answer;
 use crate::storage::{BlobStore, OpenError, OpenErrorKind, OpenStore, Opening};
 
@@ -83,7 +84,12 @@ impl FileSystem {
     /// When it is absent and is not to be created, may not be read, or is something else.
     pub async fn open(&self) -> Result<FileStore, OpenError> {
         let options = self.clone();
-        match blocking::run(move |_| Ok(options.open_blocking())).await {
+        let permits = Permits::new();
+        let of_store = permits.clone();
+        let opened = blocking::run(&permits, Lane::Current, move |_| {
+            Ok(options.open_blocking(of_store))
+        });
+        match opened.await {
             Answer::Done(opened) => opened,
             Answer::Failed(failure) | Answer::Unknown(failure) => {
                 Err(self.error(OpenErrorKind::Failed, failure.cause))
@@ -92,7 +98,7 @@ impl FileSystem {
         }
     }
 
-    fn open_blocking(&self) -> Result<FileStore, OpenError> {
+    fn open_blocking(&self, permits: Permits) -> Result<FileStore, OpenError> {
         let path = std::path::absolute(&self.path).map_err(|error| self.fail(error))?;
         if self.is_created {
             make_root(&path).map_err(|error| self.fail(error))?;
@@ -112,7 +118,12 @@ impl FileSystem {
         if !self.is_read_only {
             temporaries.sweep();
         }
-        Ok(FileStore::new(root, temporaries, self.is_read_only))
+        Ok(FileStore::new(
+            permits,
+            root,
+            temporaries,
+            self.is_read_only,
+        ))
     }
 
     fn fail(&self, error: io::Error) -> OpenError {

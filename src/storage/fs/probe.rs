@@ -1,7 +1,9 @@
-//! Where this module's tests watch, and break, the steps on which durability rests: in what order
-//! they come, and what an error of each is answered with. Outside tests it is nothing.
+//! Where the steps on which durability rests are told of, and where this module's tests watch and
+//! break them: in what order they come, and what an error of each is answered with.
 
 use rustix::io::Errno;
+
+use crate::steps::store_step;
 
 /// A step that matters for durability.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,12 +26,37 @@ pub(super) enum Act {
     Unlink,
 }
 
+impl Act {
+    fn name(self) -> &'static str {
+        match self {
+            Self::SyncFile => "sync",
+            Self::MakeFolder => "make directory",
+            Self::SyncFolder => "sync directory",
+            Self::Publish => "name",
+            Self::Link => "link",
+            Self::Lock => "locked",
+            Self::Replace => "replace",
+            Self::Unlink => "remove",
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Probe {
     #[cfg(test)]
     seen: parking_lot::Mutex<Vec<(Act, String)>>,
     #[cfg(test)]
     faults: parking_lot::Mutex<Vec<(Act, Errno)>>,
+    #[cfg(test)]
+    hanging: Hanging,
+}
+
+/// Steps that hang, and how many do so now.
+#[cfg(test)]
+#[derive(Debug, Default)]
+struct Hanging {
+    now: parking_lot::Mutex<(Vec<(Act, String)>, usize)>,
+    changed: parking_lot::Condvar,
 }
 
 impl Probe {
@@ -37,13 +64,16 @@ impl Probe {
     #[cfg(not(test))]
     #[inline]
     #[allow(clippy::unused_self, reason = "the same call as under test")]
-    pub(super) fn pass(&self, _act: Act, _at: &str) -> Result<(), Errno> {
+    pub(super) fn pass(&self, act: Act, at: &str) -> Result<(), Errno> {
+        store_step(act.name(), at);
         Ok(())
     }
 
     #[cfg(test)]
     pub(super) fn pass(&self, act: Act, at: &str) -> Result<(), Errno> {
+        store_step(act.name(), at);
         self.seen.lock().push((act, at.to_owned()));
+        self.hang_if_told(act, at);
         let mut faults = self.faults.lock();
         match faults.iter().position(|(fault, _)| *fault == act) {
             Some(place) => Err(faults.remove(place).1),
@@ -55,6 +85,38 @@ impl Probe {
     #[cfg(test)]
     pub(super) fn break_next(&self, act: Act, errno: Errno) {
         self.faults.lock().push((act, errno));
+    }
+
+    #[cfg(test)]
+    fn hang_if_told(&self, act: Act, at: &str) {
+        let mut now = self.hanging.now.lock();
+        let is_told = |told: &(Act, String)| told.0 == act && at.starts_with(&told.1);
+        if now.0.iter().any(is_told) {
+            now.1 += 1;
+            while now.0.iter().any(is_told) {
+                self.hanging.changed.wait(&mut now);
+            }
+            now.1 -= 1;
+        }
+    }
+
+    /// Makes each such step hang, from now on, where its place begins so.
+    #[cfg(test)]
+    pub(super) fn hang(&self, act: Act, at: &str) {
+        self.hanging.now.lock().0.push((act, at.to_owned()));
+    }
+
+    /// Ends what [`hang`](Self::hang) began.
+    #[cfg(test)]
+    pub(super) fn go_on(&self) {
+        self.hanging.now.lock().0.clear();
+        self.hanging.changed.notify_all();
+    }
+
+    /// How many steps hang now.
+    #[cfg(test)]
+    pub(super) fn hanging(&self) -> usize {
+        self.hanging.now.lock().1
     }
 
     /// The steps since the last time this was asked.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use stillpoint::rocksdb::{DB, Options, WriteBatch, WriteOptions};
+use stillpoint::storage::Intercepted;
 use stillpoint::{
     Checkpoint, Config, Error, ErrorKind, Events, FileSystem, Participant, ParticipantEvent,
     Repository, Restored, RocksDb,
@@ -55,10 +56,8 @@ fn end_with_parent() {
 }
 
 async fn live(task: Task, mouth: &Mouth) -> Result<(), Error> {
-    let store = Told {
-        store: FileSystem::at(&task.repository),
-        mouth: mouth.clone(),
-    };
+    let told = Arc::new(Told(mouth.clone()));
+    let store = Intercepted::new(FileSystem::at(&task.repository), told);
     let repository = Repository::builder(store)
         .with_config(config(&task))
         .open()

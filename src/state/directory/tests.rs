@@ -1,0 +1,193 @@
+//! What is taken, kept, removed and refused.
+#![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+
+use super::*;
+use crate::protocol::answer::Checksum;
+use crate::protocol::id::AttemptId;
+use crate::state::pack::Pack;
+
+fn local(text: &str) -> LocalName {
+    LocalName::new(text).unwrap()
+}
+
+fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
+    FileDescription {
+        name: FileName {
+            attempt: AttemptId(1),
+            number,
+        },
+        local: local(text),
+        kind: FileKind::State,
+        digest: Digest {
+            size_bytes,
+            checksum: Checksum(number),
+        },
+    }
+}
+
+#[test]
+fn an_absent_and_an_empty_directory_are_taken() {
+    let base = tempfile::tempdir().unwrap();
+    let absent = base.path().join("made/when absent/Käse");
+    assert!(StateDirectory::take(&absent).unwrap().was_empty());
+    fs::create_dir(base.path().join("volume")).unwrap();
+    fs::create_dir(base.path().join("volume").join(LOST_AND_FOUND)).unwrap();
+    let volume = StateDirectory::take(&base.path().join("volume")).unwrap();
+    assert!(volume.was_empty());
+    volume.clear().unwrap();
+    assert!(base.path().join("volume").join(LOST_AND_FOUND).exists());
+}
+
+#[test]
+fn a_foreign_directory_is_refused_and_left_alone() {
+    let base = tempfile::tempdir().unwrap();
+    fs::write(base.path().join("letters"), b"dear").unwrap();
+    let error = StateDirectory::take(base.path()).unwrap_err();
+    assert!(matches!(&error, DirectoryError::Foreign { found, .. } if found == "letters"));
+    assert_eq!(contents(base.path()).unwrap(), ["letters"]);
+    let file = base.path().join("letters");
+    for path in [file.clone(), file.join("below")] {
+        let error = StateDirectory::take(&path).unwrap_err();
+        assert!(
+            matches!(error, DirectoryError::NotADirectory { .. }),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn one_user_at_a_time() {
+    let base = tempfile::tempdir().unwrap();
+    let one = StateDirectory::take(base.path()).unwrap();
+    let error = StateDirectory::take(base.path()).unwrap_err();
+    assert!(matches!(error, DirectoryError::InUse { .. }), "{error}");
+    drop(one);
+    StateDirectory::take(base.path()).unwrap();
+}
+
+#[test]
+fn the_lock_of_a_database_is_never_replaced() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = StateDirectory::take(base.path()).unwrap();
+    fs::write(base.path().join(DATABASE_LOCK), b"").unwrap();
+    let inode = || fs::metadata(base.path().join(DATABASE_LOCK)).unwrap().ino();
+    let before = inode();
+    directory.clear().unwrap();
+    assert_eq!(inode(), before);
+    drop(directory);
+    // Nobody locks it.
+    StateDirectory::take(base.path()).unwrap();
+}
+
+#[test]
+fn only_marked_files_stay_and_only_if_they_are_wanted() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = StateDirectory::take(base.path()).unwrap();
+    directory.clear().unwrap();
+    fs::create_dir(base.path().join("cold")).unwrap();
+    for (number, text) in [(1, "000001.sst"), (2, "cold/000002.sst"), (3, "000003.sst")] {
+        let path = base.path().join(text);
+        fs::write(&path, b"four").unwrap();
+        directory
+            .mark(RootId(9), &stored(number, text, 4), &path)
+            .unwrap();
+    }
+    fs::write(base.path().join("CURRENT"), b"").unwrap();
+    fs::write(base.path().join("000004.log"), b"").unwrap();
+    fs::create_dir_all(base.path().join("archive/deep")).unwrap();
+    std::os::unix::fs::symlink("/", base.path().join("link")).unwrap();
+    // Written after it was marked.
+    fs::write(base.path().join("000003.sst"), b"five!").unwrap();
+    let marked: Vec<_> = directory
+        .marked()
+        .into_iter()
+        .map(|file| file.local)
+        .collect();
+    assert_eq!(marked, [local("000001.sst"), local("cold/000002.sst")]);
+    let keep = BTreeSet::from([local("cold/000002.sst")]);
+    directory
+        .begin(&keep, [&stored(5, "warm/000005.sst", 4)].into_iter())
+        .unwrap();
+    assert_eq!(contents(base.path()).unwrap(), [OWN_FOLDER, "cold", "warm"]);
+    assert_eq!(directory.marked().len(), 1);
+    drop(directory);
+    let directory = StateDirectory::take(base.path()).unwrap();
+    assert!(!directory.was_empty());
+    assert_eq!(directory.marked()[0].name.number, 2);
+}
+
+#[test]
+fn a_directory_is_a_database_from_the_last_step_to_the_next_change() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = StateDirectory::take(base.path()).unwrap();
+    let mut pack = Pack::new();
+    pack.push(local("MANIFEST-000005"), vec![1]).unwrap();
+    pack.push(local("CURRENT"), vec![2]).unwrap();
+    let mut wanted = stored(1, PACK_NAME, pack.size_bytes());
+    wanted.kind = FileKind::Pack;
+    let nothing = BTreeSet::new();
+    directory.begin(&nothing, [&wanted].into_iter()).unwrap();
+    let stored_pack = pack.encode().unwrap();
+    fs::write(directory.place(&wanted), &stored_pack).unwrap();
+    directory.clear().unwrap();
+    assert!(
+        !directory.place(&wanted).exists(),
+        "of a restore that was broken off"
+    );
+    directory.begin(&nothing, [&wanted].into_iter()).unwrap();
+    fs::write(directory.place(&wanted), &stored_pack).unwrap();
+    let pack = directory.open_pack().unwrap();
+    assert!(!base.path().join("CURRENT").exists());
+    directory.finish(std::iter::empty(), Some(pack)).unwrap();
+    assert!(base.path().join("CURRENT").exists());
+    let own = contents(&base.path().join(OWN_FOLDER)).unwrap();
+    assert_eq!(
+        own,
+        [LOCK, OURS, MARKS],
+        "nothing is left that nobody reads"
+    );
+    directory.clear().unwrap();
+    assert!(!base.path().join("CURRENT").exists());
+}
+
+#[test]
+fn a_lost_mark_costs_nothing_but_a_download() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = StateDirectory::take(base.path()).unwrap();
+    let path = base.path().join("000001.sst");
+    fs::write(&path, b"four").unwrap();
+    assert!(
+        directory
+            .mark(RootId(9), &stored(1, "000001.sst", 4), &path)
+            .is_err()
+    );
+    directory
+        .begin(&BTreeSet::from([local("000001.sst")]), std::iter::empty())
+        .unwrap();
+    assert!(path.exists());
+    assert!(directory.marked().is_empty());
+}
+
+#[test]
+fn what_dead_snapshots_left_goes_and_what_living_ones_hold_stays() {
+    let base = tempfile::tempdir().unwrap();
+    let (state, outside) = (base.path().join("state"), base.path().join("outside"));
+    let directory = StateDirectory::take(&state).unwrap();
+    let snapshots = state.join(OWN_FOLDER).join(SNAPSHOTS_NAME);
+    for folder in [&snapshots, &outside] {
+        let dead = folder.join("attempt-00000000deadbeef");
+        fs::create_dir_all(&dead).unwrap();
+        fs::write(dead.join("0-000007.sst"), b"bytes").unwrap();
+    }
+    let living = AttemptDirectory::create(&snapshots).unwrap();
+    directory.clear().unwrap();
+    let living_name = living.path().file_name().unwrap().to_str().unwrap();
+    assert_eq!(contents(&snapshots).unwrap(), [LOCK, living_name]);
+    drop(living);
+
+    fs::remove_dir_all(&snapshots).unwrap();
+    std::os::unix::fs::symlink(&outside, &snapshots).unwrap();
+    directory.clear().unwrap();
+    assert!(fs::symlink_metadata(&snapshots).is_err());
+    assert_eq!(contents(&outside).unwrap(), ["attempt-00000000deadbeef"]);
+}
