@@ -114,9 +114,9 @@ pub use error::{Error, ErrorKind, Result};
 #[cfg(feature = "runtime")]
 pub use runtime::{
     Checkpoint, CheckpointInfo, CheckpointReport, Claim, CollectReport, Events, Explanation,
-    FileInfo, FileStanding, Inspection, Participant, ParticipantEvent, Repository,
-    RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored, Runtime,
-    VerifyDepth, VerifyReport,
+    FileInfo, FileStanding, Inspection, ManifestStanding, Participant, ParticipantEvent,
+    Repository, RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored,
+    Runtime, VerifyDepth, VerifyReport,
 };
 #[cfg(feature = "runtime")]
 pub use state::MemoryState;

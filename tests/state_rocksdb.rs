@@ -4,10 +4,11 @@
 //! binding's default type and so takes it the way that `SingleThreaded` goes otherwise.
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,13 +16,17 @@ use std::time::{Duration, Instant};
 use stillpoint::protocol::answer::FailureKind;
 use stillpoint::protocol::id::LocalName;
 use stillpoint::rocksdb::{
-    AsColumnFamilyRef, ColumnFamilyDescriptor, DB, DBPath, DBWithThreadMode, IteratorMode,
-    MultiThreaded, OptimisticTransactionDB, Options, SingleThreaded, TransactionDB,
-    TransactionDBOptions, WriteBatch, WriteOptions,
+    AsColumnFamilyRef, ColumnFamilyDescriptor, DB, DBPath, DBWithThreadMode,
+    IngestExternalFileOptions, IteratorMode, MultiThreaded, OptimisticTransactionDB, Options,
+    SingleThreaded, SstFileWriter, ThreadMode, TransactionDB, TransactionDBOptions, WriteBatch,
+    WriteOptions,
 };
 use stillpoint::state::pack::StoredPack;
-use stillpoint::state::rocksdb::{Database, SNAPSHOTS_NAME};
-use stillpoint::state::{Cut, MemoryState, RocksDb, Secured, SecuredPack, StateBackend, WriteGate};
+use stillpoint::state::rocksdb::Database;
+use stillpoint::state::{
+    Cut, MemoryState, OWN_FOLDER, RocksDb, SNAPSHOTS_NAME, Secured, SecuredPack, StateBackend,
+    WriteGate,
+};
 use tempfile::TempDir;
 
 type Single = DBWithThreadMode<SingleThreaded>;
@@ -49,7 +54,7 @@ fn families() -> Vec<ColumnFamilyDescriptor> {
         .collect()
 }
 
-fn open<T: stillpoint::rocksdb::ThreadMode>(path: &Path) -> DBWithThreadMode<T> {
+fn open<T: ThreadMode>(path: &Path) -> DBWithThreadMode<T> {
     DBWithThreadMode::open_cf_descriptors(&small(), path, families()).unwrap()
 }
 
@@ -133,6 +138,11 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Where links lie until they are let go.
+fn snapshots_in(database: &Path) -> PathBuf {
+    database.join(OWN_FOLDER).join(SNAPSHOTS_NAME)
+}
+
 fn names_in(path: &Path) -> Vec<String> {
     let name = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string();
     fs::read_dir(path)
@@ -166,7 +176,7 @@ fn slot(writer: usize, number: u64, family: &str) -> (Vec<u8>, Vec<u8>) {
 /// Writers that put each batch into all families at once, counting it while they are inside.
 fn under_writers<T>(wal: bool, atomic_flush: bool, rounds: usize)
 where
-    T: stillpoint::rocksdb::ThreadMode + Send + Sync + 'static,
+    T: ThreadMode + Send + Sync + 'static,
     DBWithThreadMode<T>: Family + Database,
 {
     let home = tempfile::tempdir().unwrap();
@@ -348,7 +358,7 @@ fn what_is_written_after_the_cut_is_not_in_it() {
 fn what_was_written_before_it_is_flushed_when_prepare_returns() {
     fn prepared<T>()
     where
-        T: stillpoint::rocksdb::ThreadMode + Send + Sync + 'static,
+        T: ThreadMode + Send + Sync + 'static,
         DBWithThreadMode<T>: Database,
     {
         let home = tempfile::tempdir().unwrap();
@@ -501,6 +511,87 @@ fn only_wanted_files_are_linked() {
     );
 }
 
+/// Tables of one key each, for a database to take in as they are.
+fn tables_made_in(directory: &Path, tables: usize) -> (IngestExternalFileOptions, Vec<PathBuf>) {
+    let options = Options::default();
+    let paths = (0..tables)
+        .map(|number| {
+            let path = directory.join(format!("made-{number}"));
+            let mut writer = SstFileWriter::create(&options);
+            writer.open(&path).unwrap();
+            writer.put(format!("{number:06}"), "value").unwrap();
+            writer.finish().unwrap();
+            path
+        })
+        .collect();
+    let mut moving = IngestExternalFileOptions::default();
+    moving.set_move_files(true);
+    (moving, paths)
+}
+
+fn many_tables() -> Options {
+    let mut options = small();
+    options.set_max_open_files(64);
+    options.set_disable_auto_compactions(true);
+    options
+}
+
+/// How many more names the tables of a database have than one each, and what the attempts hold.
+fn links_of(home: &Path, cut: &Cut) -> (u64, usize) {
+    let names = cut.files().iter().map(|file| file.name.as_str());
+    let links = names.map(|name| fs::metadata(home.join(name)).unwrap().nlink() - 1);
+    let attempts = names_in(&snapshots_in(home));
+    let held = attempts
+        .iter()
+        .filter(|name| *name != "LOCK")
+        .map(|name| names_in(&snapshots_in(home).join(name)).len() - 1);
+    (links.sum(), held.sum())
+}
+
+/// The cut's own cost: the flush and the list. However many files there are, the part that holds
+/// writers makes, opens and links none of them.
+#[test]
+fn the_cut_makes_no_link_however_many_files_there_are() {
+    for tables in [1_000, 4_000] {
+        let (home, made) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let db = Arc::new(DB::open(&many_tables(), home.path()).unwrap());
+        let (moving, paths) = tables_made_in(made.path(), tables);
+        db.ingest_external_file_opts(&moving, paths).unwrap();
+        let state = RocksDb::new(Arc::clone(&db));
+        state.attach().unwrap();
+        let before = names_in(home.path()).len();
+        let cut = state.snapshot().unwrap();
+        assert_eq!(cut.files().len(), tables);
+        assert_eq!(links_of(home.path(), &cut), (0, 0), "of {tables} tables");
+        assert_eq!(names_in(home.path()).len(), before, "nothing was flushed");
+
+        // What is stored already is never linked, in the other part neither.
+        let wanted = cut.files()[tables - 1].name.clone();
+        let secured = cut.secure(&[wanted]).unwrap();
+        assert_eq!(secured.files.len(), 1);
+        let again = state.snapshot().unwrap();
+        // The link, and the pack beside it.
+        assert_eq!(links_of(home.path(), &again), (1, 2), "of {tables} tables");
+    }
+}
+
+/// The way of the other types of database, whose price attaching warns of.
+#[test]
+fn rocksdbs_own_checkpoint_links_every_file_within_the_cut() {
+    let tables = 1_000;
+    let (home, made) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let db: OptimisticTransactionDB =
+        OptimisticTransactionDB::open(&many_tables(), home.path()).unwrap();
+    let db = Arc::new(db);
+    let (moving, paths) = tables_made_in(made.path(), tables);
+    db.ingest_external_file_opts(&moving, paths).unwrap();
+    let state = RocksDb::new(Arc::clone(&db));
+    state.attach().unwrap();
+    let cut = state.snapshot().unwrap();
+    assert_eq!(cut.files().len(), tables);
+    assert_eq!(links_of(home.path(), &cut).0, tables as u64);
+}
+
 #[test]
 fn snapshots_on_another_file_system_are_copies() {
     let home = tempfile::tempdir().unwrap();
@@ -551,7 +642,7 @@ fn deletions_are_held_until_the_cut_is_dropped_and_no_longer() {
     assert!(!deletions_allowed(&db), "the user's own hold is the user's");
     db.enable_file_deletions().unwrap();
     assert!(deletions_allowed(&db));
-    let attempt = fs::read_dir(home.path().join(SNAPSHOTS_NAME)).unwrap();
+    let attempt = fs::read_dir(snapshots_in(home.path())).unwrap();
     let attempt = attempt
         .map(|entry| entry.unwrap().path())
         .find(|path| path.is_dir())
@@ -562,10 +653,7 @@ fn deletions_are_held_until_the_cut_is_dropped_and_no_longer() {
 #[test]
 fn what_a_dead_attempt_left_is_removed_when_the_next_one_attaches() {
     let home = tempfile::tempdir().unwrap();
-    let dead = home
-        .path()
-        .join(SNAPSHOTS_NAME)
-        .join("attempt-00000000deadbeef");
+    let dead = snapshots_in(home.path()).join("attempt-00000000deadbeef");
     fs::create_dir_all(&dead).unwrap();
     fs::write(dead.join("LOCK"), "").unwrap();
     fs::write(dead.join("0-000007.sst"), "bytes").unwrap();
@@ -577,10 +665,51 @@ fn what_a_dead_attempt_left_is_removed_when_the_next_one_attaches() {
     next.attach().unwrap();
     assert!(living.snapshot().is_ok());
     assert_eq!(
-        names_in(&home.path().join(SNAPSHOTS_NAME)).len(),
+        names_in(&snapshots_in(home.path())).len(),
         3,
         "two attempts and the lock"
     );
+}
+
+/// Our folder lies in the database's directory: RocksDB opens, scans for obsolete files, repairs and
+/// destroys a database around it.
+#[test]
+fn rocksdb_leaves_the_library_s_folder_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let db = Arc::new(open_default(home.path()));
+    let state = RocksDb::new(Arc::clone(&db));
+    state.attach().unwrap();
+    for number in 0..2_000_u32 {
+        db.put(number.to_le_bytes(), [7; 100]).unwrap();
+    }
+    let held = secure_all(state.snapshot().unwrap());
+    let links = || held.files.iter().all(|file| file.path().exists());
+
+    // Everything is rewritten, and what is obsolete goes.
+    for number in 0..2_000_u32 {
+        db.delete(number.to_le_bytes()).unwrap();
+    }
+    db.put("a", "2").unwrap();
+    db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    let old = home.path().join(held.files[0].name().as_str());
+    wait_for("the compacted table to go", || !old.exists());
+    assert!(links());
+    drop((state, db));
+
+    // Opening a database begins with a look at all that is in its directory.
+    let own = snapshots_in(home.path());
+    let before = names_in(&own);
+    drop(open_default(home.path()));
+    DB::repair(&small(), home.path()).unwrap();
+    assert_eq!(read(home.path())["default"], pairs(&[("a", "2")]));
+    DB::destroy(&small(), home.path()).unwrap();
+    let mut left = names_in(home.path());
+    left.retain(|name| name != "lost"); // the repair's own
+    assert_eq!(left, [OWN_FOLDER]);
+    assert_eq!(names_in(&own), before);
+    assert!(links());
+    let everything = restore(&held);
+    assert_eq!(read(everything.path())["default"].len(), 2_000);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -604,6 +733,9 @@ fn families_come_and_go() {
     db.drop_cf("one").unwrap();
     put("three", "33");
     let third = state.snapshot().unwrap();
+    assert_eq!(first.families(), ["default", "one", "two"]);
+    assert_eq!(second.families(), ["default", "one", "three", "two"]);
+    assert_eq!(third.families(), ["default", "three", "two"]);
 
     let first = read(restore(&secure_all(first)).path());
     assert_eq!(first.keys().collect::<Vec<_>>(), ["default", "one", "two"]);
@@ -679,7 +811,7 @@ fn no_snapshot_before_it_is_attached() {
 /// Attaches, writes and takes a snapshot; the first refusal.
 fn refusal<T>(db: DBWithThreadMode<T>) -> Option<String>
 where
-    T: stillpoint::rocksdb::ThreadMode + Send + Sync + 'static,
+    T: ThreadMode + Send + Sync + 'static,
     DBWithThreadMode<T>: Database,
 {
     let db = Arc::new(db);
@@ -694,7 +826,7 @@ where
 
 fn options_matrix<T>()
 where
-    T: stillpoint::rocksdb::ThreadMode + Send + Sync + 'static,
+    T: ThreadMode + Send + Sync + 'static,
     DBWithThreadMode<T>: Database,
 {
     type Change = fn(&mut Options, &Path, &Path);
@@ -745,6 +877,56 @@ where
 fn options_that_lead_out_of_the_directory_are_refused_by_name() {
     options_matrix::<SingleThreaded>();
     options_matrix::<MultiThreaded>();
+}
+
+fn several_paths(home: &Path, other: &Path) -> [DBPath; 2] {
+    [home, other].map(|path| DBPath::new(path, 1 << 30).unwrap())
+}
+
+/// While no table lies elsewhere yet, and none has to.
+#[test]
+fn several_paths_are_refused_when_the_database_is_attached() {
+    let refusal = |db: DB| {
+        let refused = RocksDb::new(Arc::new(db)).attach().unwrap_err();
+        assert_eq!(refused.kind, FailureKind::Unsupported, "{refused}");
+        refused.cause
+    };
+    let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut options = small();
+    options.set_db_paths(&several_paths(home.path(), other.path()));
+    let cause = refusal(DB::open(&options, home.path()).unwrap());
+    assert!(cause.contains("db_paths"), "{cause}");
+
+    let home = tempfile::tempdir().unwrap();
+    let mut options = small();
+    options.set_cf_paths(&several_paths(home.path(), other.path()));
+    let families = [("default", small()), ("one", small()), ("two", options)];
+    let families = families.map(|(name, options)| ColumnFamilyDescriptor::new(name, options));
+    let cause = refusal(DB::open_cf_descriptors(&small(), home.path(), families).unwrap());
+    assert!(
+        cause.contains("cf_paths") && cause.contains("\"two\""),
+        "{cause}"
+    );
+}
+
+#[test]
+fn several_paths_of_a_family_that_comes_later_are_refused_by_the_next_cut() {
+    let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let db = Arc::new(open::<MultiThreaded>(home.path()));
+    let state = RocksDb::new(Arc::clone(&db));
+    state.attach().unwrap();
+    let mut options = small();
+    options.set_cf_paths(&several_paths(home.path(), other.path()));
+    db.create_cf("three", &options).unwrap();
+    let refused = state.snapshot().map(drop);
+    // Only of the binding's default type can RocksDB be asked.
+    if (&*db as &dyn Any).is::<DB>() {
+        let failure = refused.unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unsupported, "{failure}");
+        assert!(failure.cause.contains("\"three\""), "{failure}");
+    } else {
+        refused.unwrap();
+    }
 }
 
 // ---------------------------------------------------------------------------------------------

@@ -3,13 +3,16 @@
 //!
 //! Each test runs its deeds in a child, this very binary, which is given what it needs: a mount
 //! space of its own, another user, a limit. Where the machine gives no such thing the test says so
-//! and is not done.
+//! and is not done; with `STILLPOINT_NOTHING_SKIPPED=1` it fails.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
     clippy::wildcard_enum_match_arm,
     reason = "tests, and reasons for skipping"
 )]
+
+#[path = "common/skipped.rs"]
+mod skipped;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,6 +27,8 @@ use stillpoint::storage::{
     BlobStore, Body, Digester, FileStore, FileSystem, Key, OpenErrorKind, Progress,
 };
 use tempfile::TempDir;
+
+use crate::skipped::{NOTHING_SKIPPED, skipped};
 
 const DEEDS: &str = "STILLPOINT_TEST_DEEDS";
 const PLACE: &str = "STILLPOINT_TEST_PLACE";
@@ -48,6 +53,7 @@ async fn child() {
         "small files" => small_files(&place).await,
         "shared blocks" => shared_blocks(&place).await,
         "traced" => traced(&place).await,
+        "nothing to be had" => skipped(&deeds, "the test of that says so"),
         other => panic!("no deeds {other}"),
     }
 }
@@ -61,13 +67,13 @@ fn run(deeds: &str, place: &Path, mut wrapper: Command) {
     let output = match wrapper.output() {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("skipped, {deeds}: {wrapper:?} cannot be run: {error}");
+            skipped(deeds, format_args!("{wrapper:?} cannot be run: {error}"));
             return;
         }
     };
     let words = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(NOT_TO_BE_HAD) {
-        eprintln!("skipped, {deeds}: {}", words.trim());
+        skipped(deeds, words.trim());
         return;
     }
     assert!(
@@ -568,6 +574,29 @@ async fn shared_blocks(place: &Path) {
     failed(answer, FailureKind::Corrupt, &target);
 }
 
+/// What the machine does not give is no success where it has to give everything.
+#[test]
+fn what_is_skipped_fails_where_nothing_may_be() {
+    for (nothing_skipped, succeeds) in [(None, true), (Some(""), true), (Some("1"), false)] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "child", "--nocapture", "--test-threads=1"]);
+        command.env(DEEDS, "nothing to be had").env(PLACE, "/");
+        match nothing_skipped {
+            Some(value) => command.env(NOTHING_SKIPPED, value),
+            None => command.env_remove(NOTHING_SKIPPED),
+        };
+        let output = command.output().unwrap();
+        assert_eq!(output.status.success(), succeeds, "{nothing_skipped:?}");
+        let words = String::from_utf8_lossy(&output.stderr);
+        let said = if succeeds {
+            "skipped, "
+        } else {
+            "was not done"
+        };
+        assert!(words.contains(said), "{nothing_skipped:?}: {words}");
+    }
+}
+
 /// arrow-rs-object-store 643, seen from the kernel: what is asked to be durable before a put, a
 /// swap and a delete are acknowledged, and in what order.
 #[test]
@@ -580,7 +609,7 @@ fn the_kernel_is_asked_to_sync_in_order() {
         .status()
         .is_ok_and(|s| s.success())
     {
-        eprintln!("skipped, traced: no strace, or it may not trace");
+        skipped("traced", "no strace, or it may not trace");
         return;
     }
     let mut command = Command::new("strace");

@@ -166,3 +166,65 @@ fn the_project_speaks_only_of_itself() {
         }
     }
 }
+
+/// What a user begins with, each with an example in its documentation that is run.
+const ENTRY_TYPES: [&str; 22] = [
+    "BlobStore",
+    "Checkpoint",
+    "Claim",
+    "Config",
+    "Coordinator",
+    "Error",
+    "Events",
+    "FileSystem",
+    "Inspection",
+    "Memory",
+    "MemoryState",
+    "Participant",
+    "Repository",
+    "RepositoryBuilder",
+    "RestoreOptions",
+    "RestorePlan",
+    "RestoreProgress",
+    "Restored",
+    "RocksDb",
+    "StateBackend",
+    "Subtask",
+    "WriteGate",
+];
+
+/// Whether the comment above a line, attributes in between, has code that is run.
+fn has_example_that_runs(lines: &[&str], at: usize) -> bool {
+    let above = lines[..at].iter().rev();
+    let above: Vec<_> = above
+        .take_while(|line| line.starts_with("///") || line.starts_with("#["))
+        .collect();
+    let fences = above.into_iter().rev();
+    let fences = fences.filter_map(|line| line.strip_prefix("/// ```"));
+    // Each other one ends what the one before begins.
+    fences.step_by(2).any(|kind| kind.is_empty())
+}
+
+#[test]
+fn every_entry_type_has_an_example_that_runs() {
+    let files = rust_files("src");
+    let with_example = |name: &str| {
+        files.values().any(|text| {
+            let lines: Vec<&str> = text.lines().collect();
+            let is_declared = |line: &str| {
+                let rest = line
+                    .strip_prefix("pub struct ")
+                    .or_else(|| line.strip_prefix("pub trait "));
+                let rest = rest.and_then(|rest| rest.strip_prefix(name));
+                rest.is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+            };
+            let mut declared = (0..lines.len()).filter(|at| is_declared(lines[*at]));
+            declared.any(|at| has_example_that_runs(&lines, at))
+        })
+    };
+    let without: Vec<_> = ENTRY_TYPES
+        .iter()
+        .filter(|name| !with_example(name))
+        .collect();
+    assert!(without.is_empty(), "no example that runs: {without:?}");
+}

@@ -238,6 +238,7 @@ impl Job {
                 .chain(state)
                 .collect(),
             user_bytes: Vec::new(),
+            families: Vec::new(),
             cut_at: WallClock(0),
         }
     }

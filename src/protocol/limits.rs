@@ -50,6 +50,8 @@ pub struct Limits {
     pub snapshots_in_flight_max: usize,
     /// Bytes a user may attach to one subtask's snapshot.
     pub user_bytes_max: usize,
+    /// Bytes of the names of one subtask's column families.
+    pub family_bytes_max: usize,
     /// Files in one acknowledgement.
     pub acknowledged_files_max: usize,
     /// The first wait before something is tried again; it doubles with each further try.
@@ -94,6 +96,7 @@ impl Default for Limits {
             upload_tries_max: 5,
             snapshots_in_flight_max: 8,
             user_bytes_max: 1 << 20,
+            family_bytes_max: 1 << 20,
             acknowledged_files_max: 1 << 20,
             retry_delay: Duration::from_millis(100),
             retry_delay_max: Duration::from_secs(10),
@@ -121,6 +124,12 @@ pub struct BadLimit {
 }
 
 impl Limits {
+    /// Whether one subtask may have column families of these names.
+    #[must_use]
+    pub fn allow_families(&self, names: &[String]) -> bool {
+        names.iter().map(String::len).sum::<usize>() <= self.family_bytes_max
+    }
+
     /// Checks that the limits go together.
     ///
     /// # Errors

@@ -137,6 +137,8 @@ pub struct Acknowledge {
     pub files: FileSet,
     /// What the user attached at the cut: source positions, for instance.
     pub user_bytes: Vec<u8>,
+    /// The names of its column families at the cut, in order; empty where there are none.
+    pub families: Vec<String>,
     /// When the cut was taken, by the calendar of the subtask's machine.
     pub cut_at: WallClock,
     /// The lowest number that the attempt may still name for the first time.

@@ -56,7 +56,9 @@ pub(super) async fn execute(
             limit,
         } => {
             let call = store.list(prefix(listing), after.as_deref(), limit);
-            at_once(call, deadline).await.map(page)
+            at_once(call, deadline)
+                .await
+                .map(|found| page(found, listing))
         }
     }
 }
@@ -99,8 +101,14 @@ fn prefix(listing: Listing) -> &'static str {
     }
 }
 
-fn page(page: Page) -> StorePayload {
+/// A page of names. Whether a root holds objects is not told by what can be none: file systems and
+/// their tools leave names like `.nfs0001` and `.DS_Store` in any directory.
+fn page(mut page: Page, listing: Listing) -> StorePayload {
     let next = page.more.then(|| page.names.last().cloned()).flatten();
+    match listing {
+        Listing::Root => page.names.retain(|name| Key::new(name).is_ok()),
+        Listing::Shared | Listing::Manifest => {}
+    }
     StorePayload::Page {
         names: page.names,
         next,

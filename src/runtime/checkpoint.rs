@@ -14,6 +14,31 @@ use crate::error::ErrorKind;
 use crate::error::Result;
 
 /// A checkpoint whose cut is taken. Dropping the handle gives up nothing but the news.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stillpoint::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// use stillpoint::{ErrorKind, Memory, MemoryState, Repository};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
+/// let participant = restored.attach(MemoryState::new())?;
+///
+/// let checkpoint = participant.checkpoint("offset 17")?; // the state may be written again
+/// let report = checkpoint.completed().await?; // durable: the source may forget what lies behind
+/// assert_eq!(participant.newest_completed(), Some(report.checkpoint));
+///
+/// let another = participant.checkpoint("offset 18")?;
+/// another.cancel();
+/// match another.completed().await {
+///     Ok(_) => {} // it was committing already
+///     Err(error) => assert_eq!(error.kind(), ErrorKind::Cancelled),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "await its completion, or ask `restorable_position` later"]
 pub struct Checkpoint {
     driver: Arc<Driver>,

@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::budget::Budget;
 use super::clock::{self, Clock};
 use super::core::{Core, CutTaken, Effect, Fate, Input, Restorable, Standing, Taken};
-use super::progress::{EVENTS_MAX, ParticipantEvent};
+use super::progress::{Events, ParticipantEvent, Reporter};
 use super::{effects, end};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Phase};
@@ -55,7 +55,7 @@ pub(super) struct Driver {
     cutting: Mutex<()>,
     timer_changed: Notify,
     tasks: Mutex<JoinSet<()>>,
-    events: broadcast::Sender<ParticipantEvent>,
+    reporter: Reporter,
 }
 
 impl Driver {
@@ -79,7 +79,7 @@ impl Driver {
             cutting: Mutex::new(()),
             timer_changed: Notify::new(),
             tasks: Mutex::new(JoinSet::new()),
-            events: broadcast::Sender::new(EVENTS_MAX),
+            reporter: Reporter::new(),
         });
         let keeps_time = driver.spawn(Arc::clone(&driver).keep_time());
         // It goes on to the end, unless there is no runtime any more that it could begin in.
@@ -121,11 +121,11 @@ impl Driver {
         drop(core);
         for effect in effects {
             match effect {
-                // Nobody has to listen.
-                Effect::Report(event) => drop(self.events.send(event)),
+                Effect::Report(event) => self.reporter.report(event),
                 Effect::Release(held) => self.release(held),
                 Effect::Store(_)
                 | Effect::Secure(..)
+                | Effect::Settle(_)
                 | Effect::Upload(_)
                 | Effect::Delete(_)
                 | Effect::Prepare(..)
@@ -135,6 +135,7 @@ impl Driver {
                 }
                 Effect::Store(_)
                 | Effect::Secure(..)
+                | Effect::Settle(_)
                 | Effect::Upload(_)
                 | Effect::Delete(_)
                 | Effect::Prepare(..) => {
@@ -225,12 +226,11 @@ impl Driver {
     }
 
     pub(super) fn report(&self, event: ParticipantEvent) {
-        // Nobody has to listen.
-        let _ = self.events.send(event);
+        self.reporter.report(event);
     }
 
-    pub(super) fn events(&self) -> broadcast::Receiver<ParticipantEvent> {
-        self.events.subscribe()
+    pub(super) fn events(&self) -> Events {
+        self.reporter.listen()
     }
 
     /// Waits until a sweep that began after this call has ended and nothing is left to delete.

@@ -1,6 +1,7 @@
 //! Carries out what the machines ask for: each in a task of its own, answered exactly once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::calls::{self, at_once, patiently};
 use super::core::{Content, Effect, Input, Upload};
@@ -18,6 +19,10 @@ use crate::storage::{self, BLOCK_BYTES, Body, Digester, Key, Progress};
 /// The buffers of one transfer: one piece being read, one being written.
 pub(super) const TRANSFER_BUFFER_BYTES: usize = 2 * BLOCK_BYTES;
 
+/// How long a cut that waits for its checkpoint keeps its state from deleting anything. After that
+/// it has links of its own, of all its files: so many that a short wait is not worth them.
+const SETTLE_AFTER: Duration = Duration::from_secs(1);
+
 /// The end of an upload.
 pub(super) struct Uploaded {
     pub(super) to: FileName,
@@ -29,6 +34,11 @@ pub(super) async fn perform(driver: Arc<Driver>, effect: Effect) {
     match effect {
         Effect::Store(call) => store(&driver, call).await,
         Effect::Secure(checkpoint, cut, files) => secure(&driver, checkpoint, cut, files).await,
+        Effect::Settle(settling) => {
+            tokio::time::sleep(SETTLE_AFTER).await;
+            // What a panic of the backend leaves, securing the cut will tell.
+            let _ = tokio::task::spawn_blocking(move || settling.settle()).await;
+        }
         Effect::Upload(upload) => {
             let ended = self::upload(&driver, upload).await;
             driver.uploaded(ended);

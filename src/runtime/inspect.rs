@@ -5,6 +5,8 @@
 //! [`ErrorKind::Subsumed`], and only what is still retained is damage. Nothing here pins a checkpoint:
 //! whoever must be sure of one for longer than a retry takes raises `num_retained`.
 
+mod answers;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 
 use super::calls::{at_once, patiently};
-use super::core::SUBTASK;
+use super::core::{OPERATOR, SUBTASK};
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use super::load;
@@ -22,11 +24,14 @@ use super::repository::done;
 use super::restore::{self, RestoreOptions, RestoreProgress, RestoreReport, Wanted, blocking};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
-use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{CheckpointId, FileName, LocalName, ObjectName, SHARED_PREFIX};
-use crate::protocol::manifest::{Expected, Loaded, Manifest, PinOwner};
-use crate::protocol::time::WallClock;
+use crate::protocol::id::{CheckpointId, FileName, ManifestName, ObjectName};
+use crate::protocol::manifest::{Current, Expected, LoadWarning, Loaded, LoadedRoot, Manifest};
 use crate::storage::{self, Key};
+
+pub use answers::{
+    CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, ManifestStanding,
+    VerifyDepth, VerifyReport,
+};
 
 /// A participant as it was when it was read.
 ///
@@ -54,145 +59,19 @@ pub struct Inspection {
     participant: String,
     around: Surroundings,
     manifest: Manifest,
-}
-
-/// A retained checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct CheckpointInfo {
-    /// The checkpoint.
-    pub checkpoint: CheckpointId,
-    /// The retained checkpoint that it continues.
-    pub parent: Option<CheckpointId>,
-    /// When its cut was taken, by the calendar of the machine that took it.
-    pub cut_at: WallClock,
-    /// Its files.
-    pub files: usize,
-    /// The length of its files.
-    pub size_bytes: u64,
-    /// Files of it that no older retained checkpoint holds.
-    pub own_files: usize,
-    /// The length of those.
-    pub own_bytes: u64,
-    /// What the user attached.
-    pub user_bytes: Vec<u8>,
-    /// Who pins it. This version shows and keeps pins, and sets none.
-    pub pins: Vec<PinOwner>,
-    /// Whether a restart restores it.
-    pub is_restore_point: bool,
-}
-
-/// A file of a retained checkpoint.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct FileInfo {
-    /// Its name in the store.
-    pub name: FileName,
-    /// Its path below the state's directory.
-    pub local: LocalName,
-    /// What kind of file it is.
-    pub kind: FileKind,
-    /// Its size and checksum.
-    pub digest: Digest,
-    /// The first checkpoint that held it, which need not be retained any more.
-    pub born: CheckpointId,
-    /// How many retained checkpoints refer to it.
-    pub references: usize,
-}
-
-/// Why a file is, or isn't, garbage.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum FileStanding {
-    /// Retained checkpoints refer to it: it stays.
-    Held {
-        /// The checkpoints, oldest first.
-        by: Vec<CheckpointId>,
-        /// Its description in them.
-        description: FileDescription,
-    },
-    /// No retained checkpoint refers to it any more; the holder condemns it once nothing that is
-    /// under way can need it.
-    Released,
-    /// It is condemned: anybody may delete it, and nothing will ever refer to it again.
-    Condemned,
-    /// No record names it, and the attempt that made it is the present holder's: it belongs to a
-    /// checkpoint under way, or the attempt deletes it.
-    OfLiveAttempt,
-    /// No record names it, and the attempt that made it is over: the next sweep of a holder
-    /// condemns it.
-    Orphaned,
-}
-
-/// What [`Inspection::explain`] says of a file.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Explanation {
-    /// The file.
-    pub file: FileName,
-    /// Why it is, or isn't, garbage.
-    pub standing: FileStanding,
-    /// Its length in the store; `None` if it is not there.
-    pub stored_bytes: Option<u64>,
-}
-
-/// How closely stored files are looked at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum VerifyDepth {
-    /// Each file is there, with its recorded length.
-    #[default]
-    Sizes,
-    /// Each file is read in full and has its recorded checksum.
-    Checksums,
-}
-
-/// What [`Inspection::verify`] found.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct VerifyReport {
-    /// The checkpoint.
-    pub checkpoint: CheckpointId,
-    /// Files that were looked at.
-    pub files: usize,
-    /// The length of those.
-    pub size_bytes: u64,
-    /// What is wrong, one error a file. Empty: the checkpoint is sound.
-    pub faults: Vec<Error>,
-}
-
-impl VerifyReport {
-    /// Whether nothing is wrong.
-    #[must_use]
-    pub fn is_sound(&self) -> bool {
-        self.faults.is_empty()
-    }
-}
-
-/// What [`Inspection::collect`] did and left.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct CollectReport {
-    /// Condemned files that are deleted, or would be.
-    pub deleted: Vec<FileName>,
-    /// Condemned files that were gone already: a later commit of the holder forgets them.
-    pub absent: Vec<FileName>,
-    /// Condemned files that could not be deleted, and why.
-    pub failed: Vec<(FileName, Error)>,
-    /// Files that only a holder may condemn: what was left, and why.
-    pub left: Vec<(FileName, FileStanding)>,
-    /// Objects that this library did not write; they are nobody's to delete.
-    pub unparsable: Vec<String>,
-    /// Files that retained checkpoints refer to.
-    pub held_files: usize,
+    current: Current,
+    warnings: Vec<LoadWarning>,
 }
 
 impl Inspection {
     pub(super) async fn load(participant: &str, around: Surroundings) -> Result<Self> {
-        let manifest = read(participant, &around).await?;
+        let root = read(participant, &around).await?;
         Ok(Self {
             participant: participant.to_owned(),
             around,
-            manifest,
+            manifest: root.manifest,
+            current: root.current,
+            warnings: root.warnings,
         })
     }
 
@@ -201,7 +80,7 @@ impl Inspection {
     /// # Errors
     /// As [`Repository::inspect`](super::Repository::inspect).
     pub async fn refresh(&mut self) -> Result<()> {
-        self.manifest = read(&self.participant, &self.around).await?;
+        *self = Self::load(&self.participant, self.around.clone()).await?;
         Ok(())
     }
 
@@ -217,11 +96,19 @@ impl Inspection {
         &self.manifest
     }
 
+    /// What was damaged in the manifest and could be done without: until the holder's next whole
+    /// manifest replaces it, one more fault there may lose something.
+    #[must_use]
+    pub fn warnings(&self) -> &[LoadWarning] {
+        &self.warnings
+    }
+
     /// The retained checkpoints, oldest first.
     #[must_use]
     pub fn checkpoints(&self) -> Vec<CheckpointInfo> {
         let mut seen = BTreeSet::new();
         let manifest = &self.manifest;
+        let lineage: BTreeSet<_> = manifest.lineage().collect();
         let described = manifest.checkpoints().iter();
         described
             .map(|(&checkpoint, described)| {
@@ -241,6 +128,11 @@ impl Inspection {
                         .get(&SUBTASK)
                         .cloned()
                         .unwrap_or_default(),
+                    families: described
+                        .families
+                        .get(&OPERATOR)
+                        .cloned()
+                        .unwrap_or_default(),
                     pins: manifest
                         .pins()
                         .iter()
@@ -248,6 +140,7 @@ impl Inspection {
                         .map(|(_, owner)| owner.clone())
                         .collect(),
                     is_restore_point: manifest.restore_point() == Some(checkpoint),
+                    is_passed_over: !lineage.contains(&checkpoint),
                 }
             })
             .collect()
@@ -306,6 +199,23 @@ impl Inspection {
             standing: self.standing(file),
             stored_bytes,
         })
+    }
+
+    /// Says why an object of the manifest is, or isn't, garbage. Whether there is one is not asked.
+    #[must_use]
+    pub fn explain_manifest(&self, object: ManifestName) -> ManifestStanding {
+        let current = &self.current;
+        if current.snapshots().last() == Some(&object) {
+            ManifestStanding::Snapshot
+        } else if current.snapshots().contains(&object) {
+            ManifestStanding::OlderSnapshot
+        } else if current.tail().contains(&object) {
+            ManifestStanding::Record
+        } else if object.epoch >= current.epoch() && object.version > current.snapshot_version() {
+            ManifestStanding::UnderWay
+        } else {
+            ManifestStanding::Superseded
+        }
     }
 
     fn standing(&self, file: FileName) -> FileStanding {
@@ -454,17 +364,14 @@ impl Inspection {
     /// What the store says, if it can't be listed. What could not be deleted stands in the report.
     pub async fn collect(&self, dry_run: bool) -> Result<CollectReport> {
         let about = |error| self.about(error, Phase::Collect);
-        let (listed, unparsable) = self.stored_files().await.map_err(about)?;
+        let (listed, unparsable) = self.listed().await.map_err(about)?;
         let mut report = CollectReport {
             unparsable,
             ..CollectReport::default()
         };
         // Listed first, read second: what an attempt has stored that began meanwhile is known as its.
-        let seen = Self {
-            participant: self.participant.clone(),
-            around: self.around.clone(),
-            manifest: read(&self.participant, &self.around).await.map_err(about)?,
-        };
+        let seen = Self::load(&self.participant, self.around.clone());
+        let seen = seen.await.map_err(about)?;
         for &file in &listed {
             match seen.standing(file) {
                 FileStanding::Held { .. } => report.held_files += 1,
@@ -494,24 +401,31 @@ impl Inspection {
         Ok(report)
     }
 
-    /// The state files that the store lists, and names that are none.
-    async fn stored_files(&self) -> Result<(BTreeSet<FileName>, Vec<String>)> {
+    /// What lies in the participant's part of the store and was not written by this library: it is
+    /// nobody's to delete, and disturbs nobody.
+    ///
+    /// # Errors
+    /// What the store says, if it can't be listed.
+    pub async fn unparsable(&self) -> Result<Vec<String>> {
+        let listed = self.listed().await;
+        let (_, unparsable) = listed.map_err(|error| self.about(error, Phase::Inspect))?;
+        Ok(unparsable)
+    }
+
+    /// The state files that the store lists, and names that no rule can parse.
+    async fn listed(&self) -> Result<(BTreeSet<FileName>, Vec<String>)> {
         let (mut files, mut unparsable) = (BTreeSet::new(), Vec::new());
         let mut after: Option<String> = None;
         let limit = self.around.config.checkpoints.limits.list_page_max;
         loop {
-            let list = self
-                .around
-                .store
-                .list(SHARED_PREFIX, after.as_deref(), limit);
+            let list = self.around.store.list("", after.as_deref(), limit);
             let page = done(at_once(list, self.around.config.progress_deadline).await)?;
             after = page.more.then(|| page.names.last().cloned()).flatten();
             for name in page.names {
                 match ObjectName::parse(&name) {
                     Some(ObjectName::Shared(file)) => drop(files.insert(file)),
-                    Some(ObjectName::Current | ObjectName::Manifest(_)) | None => {
-                        unparsable.push(name);
-                    }
+                    Some(ObjectName::Current | ObjectName::Manifest(_)) => {}
+                    None => unparsable.push(name),
                 }
             }
             if after.is_none() {
@@ -539,7 +453,7 @@ impl Inspection {
 
     /// Something of the checkpoint was not found: damage, unless it was dropped meanwhile.
     async fn still_retained(&self, checkpoint: CheckpointId) -> Result<()> {
-        let manifest = read(&self.participant, &self.around).await?;
+        let manifest = read(&self.participant, &self.around).await?.manifest;
         if manifest.is_retained(checkpoint) {
             return Ok(());
         }
@@ -567,7 +481,7 @@ impl fmt::Debug for Inspection {
     }
 }
 
-async fn read(participant: &str, around: &Surroundings) -> Result<Manifest> {
+async fn read(participant: &str, around: &Surroundings) -> Result<LoadedRoot> {
     let about = |error: Error| {
         error
             .with_participant(participant)
@@ -581,10 +495,10 @@ async fn read(participant: &str, around: &Surroundings) -> Result<Manifest> {
     let deadline = around.config.progress_deadline;
     match load::load(&*around.store, expected, limits, deadline).await {
         Ok(Loaded::Root(root)) => {
-            for warning in root.warnings {
-                tracing::warn!(participant, ?warning, "the manifest is damaged in part");
+            for warning in &root.warnings {
+                tracing::warn!(participant, %warning, "the manifest is damaged in part");
             }
-            Ok(root.manifest)
+            Ok(*root)
         }
         Ok(Loaded::NoRoot) => {
             let cause = "there is no such participant";

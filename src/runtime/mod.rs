@@ -42,8 +42,8 @@ mod threads;
 
 pub use checkpoint::Checkpoint;
 pub use inspect::{
-    CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, Inspection, VerifyDepth,
-    VerifyReport,
+    CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, Inspection,
+    ManifestStanding, VerifyDepth, VerifyReport,
 };
 pub use participant::{Claim, Participant, Restored};
 pub use progress::{CheckpointReport, Events, ParticipantEvent};

@@ -17,7 +17,7 @@ use super::checkpoint::Checkpoint;
 use super::core::{OPERATOR, SUBTASK, Standing, Taken};
 use super::driver::{Driver, Surroundings};
 use super::load;
-use super::progress::Events;
+use super::progress::{Events, ParticipantEvent};
 use super::restore::{self, From, RestoreOptions, RestoreReport, Wanted};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::{CheckpointId, Epoch};
@@ -155,6 +155,7 @@ impl Claim {
                 session: Arc::clone(&self.session),
                 directory,
                 taken: None,
+                passed_over: Vec::new(),
                 user_bytes: None,
                 report: RestoreReport::default(),
             });
@@ -173,9 +174,11 @@ impl Claim {
             fetched_bytes = report.fetched_bytes,
             "restored"
         );
+        let passed_over = self.passed_over(wanted.checkpoint);
         Ok(Restored {
             session: Arc::clone(&self.session),
             directory,
+            passed_over,
             taken: Some(Taken {
                 checkpoint: wanted.checkpoint,
                 files: wanted.files,
@@ -183,6 +186,23 @@ impl Claim {
             user_bytes: Some(user_bytes),
             report,
         })
+    }
+
+    /// The retained checkpoints that are newer than the restored one, told to whoever listens.
+    fn passed_over(&self, restored: CheckpointId) -> Vec<CheckpointId> {
+        let retained = self.retained().into_iter();
+        let passed_over: Vec<_> = retained.filter(|newer| *newer > restored).collect();
+        if !passed_over.is_empty() {
+            tracing::warn!(
+                participant = self.participant(), checkpoint = %restored, ?passed_over,
+                "an older checkpoint was restored than there is"
+            );
+            self.driver().report(ParticipantEvent::FellBack {
+                restored,
+                passed_over: passed_over.clone(),
+            });
+        }
+        passed_over
     }
 
     /// A file that is not found is damage, unless another holder has dropped the checkpoint.
@@ -328,6 +348,7 @@ pub struct Restored {
     session: Arc<Session>,
     directory: Arc<StateDirectory>,
     taken: Option<Taken>,
+    passed_over: Vec<CheckpointId>,
     user_bytes: Option<Vec<u8>>,
     report: RestoreReport,
 }
@@ -348,6 +369,13 @@ impl Restored {
     #[must_use]
     pub fn checkpoint(&self) -> Option<CheckpointId> {
         self.taken.as_ref().map(|taken| taken.checkpoint)
+    }
+
+    /// The retained checkpoints that are newer than this one, oldest first: empty unless somebody
+    /// asked for an older one, now or in a life that has completed none since.
+    #[must_use]
+    pub fn passed_over(&self) -> &[CheckpointId] {
+        &self.passed_over
     }
 
     /// What was attached to the checkpoint; `None` on the first start.
@@ -550,10 +578,11 @@ impl Participant {
         retained.unwrap_or_default()
     }
 
-    /// Listens to what happens from now on.
+    /// Listens to what happens from now on, told first of what was to be noticed when the participant
+    /// was claimed and restored: [`ParticipantEvent::Warned`] and [`ParticipantEvent::FellBack`].
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(self.driver().events())
+        self.driver().events()
     }
 
     /// The final error, if the participant has come to its end: after

@@ -1,7 +1,9 @@
 //! What a participant reports while it works: events, and the account of each checkpoint.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 use crate::error::Error;
@@ -9,6 +11,9 @@ use crate::protocol::id::CheckpointId;
 
 /// Events that wait for a slow listener; older ones are dropped for it.
 pub(super) const EVENTS_MAX: usize = 1024;
+/// Events that are kept for who listens only later: a handful comes up when a participant is claimed
+/// and restored.
+const LASTING_MAX: usize = 64;
 
 /// Something that happened at a participant. Losing events loses nothing else.
 #[derive(Clone, Debug)]
@@ -78,6 +83,14 @@ pub enum ParticipantEvent {
         /// What, in words.
         warning: String,
     },
+    /// An older checkpoint was restored, although newer ones are retained: what was done after it
+    /// is done again, or is lost.
+    FellBack {
+        /// The restored one.
+        restored: CheckpointId,
+        /// The newer ones, oldest first.
+        passed_over: Vec<CheckpointId>,
+    },
     /// Objects that this library did not write lie in the participant's directory; they stay.
     Unparsable {
         /// Their names.
@@ -114,20 +127,91 @@ pub struct CheckpointReport {
     pub reused_files: usize,
 }
 
+impl ParticipantEvent {
+    /// Whether it says that something stored was damaged, or that something was passed over: to be
+    /// told also to who listens only later.
+    fn is_lasting(&self) -> bool {
+        matches!(self, Self::Warned { .. } | Self::FellBack { .. })
+    }
+}
+
+/// Where a participant's events go.
+pub(super) struct Reporter {
+    /// Those that last, the first [`LASTING_MAX`] of them.
+    lasting: Mutex<Vec<ParticipantEvent>>,
+    sender: broadcast::Sender<ParticipantEvent>,
+}
+
+impl Reporter {
+    pub(super) fn new() -> Self {
+        Self {
+            lasting: Mutex::default(),
+            sender: broadcast::Sender::new(EVENTS_MAX),
+        }
+    }
+
+    /// Nobody has to listen.
+    pub(super) fn report(&self, event: ParticipantEvent) {
+        // Held until it is sent, so that whoever begins to listen is told once.
+        let mut lasting = self.lasting.lock();
+        if event.is_lasting() && lasting.len() < LASTING_MAX {
+            lasting.push(event.clone());
+        }
+        let _ = self.sender.send(event);
+    }
+
+    pub(super) fn listen(&self) -> Events {
+        let lasting = self.lasting.lock();
+        Events {
+            earlier: lasting.clone().into(),
+            receiver: self.sender.subscribe(),
+        }
+    }
+}
+
 /// A listener to a participant's events.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stillpoint::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// use stillpoint::{Memory, MemoryState, ParticipantEvent, Repository};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
+/// let participant = restored.attach(MemoryState::new())?;
+///
+/// let mut events = participant.events();
+/// participant.checkpoint("offset 17")?.completed().await?;
+/// let mut uploaded_bytes = 0;
+/// while let Some(event) = events.next().await {
+///     match event {
+///         ParticipantEvent::Uploaded { size_bytes, .. } => uploaded_bytes += size_bytes,
+///         ParticipantEvent::Completed(report) => {
+///             assert_eq!(report.uploaded_bytes, uploaded_bytes);
+///             break;
+///         }
+///         _ => {} // there are others, and there may come to be more
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Events {
+    /// What was to be noticed before this began to listen.
+    earlier: VecDeque<ParticipantEvent>,
     receiver: broadcast::Receiver<ParticipantEvent>,
 }
 
 impl Events {
-    pub(super) fn new(receiver: broadcast::Receiver<ParticipantEvent>) -> Self {
-        Self { receiver }
-    }
-
     /// The next event; `None` once the participant is gone. A listener that falls far behind
     /// misses the oldest ones.
     pub async fn next(&mut self) -> Option<ParticipantEvent> {
+        if let Some(event) = self.earlier.pop_front() {
+            return Some(event);
+        }
         loop {
             match self.receiver.recv().await {
                 Ok(event) => return Some(event),
@@ -141,6 +225,9 @@ impl Events {
 
     /// The next event that is there already.
     pub fn try_next(&mut self) -> Option<ParticipantEvent> {
+        if let Some(event) = self.earlier.pop_front() {
+            return Some(event);
+        }
         loop {
             match self.receiver.try_recv() {
                 Ok(event) => return Some(event),

@@ -138,32 +138,47 @@ impl Repository {
     /// # Errors
     /// What the store says, if it can't be listed.
     pub async fn participants(&self) -> Result<Vec<String>> {
-        let mut names = Vec::new();
+        Ok(self.listed(PARTICIPANTS_PREFIX).await?.0)
+    }
+
+    /// What lies in the repository beside its participants: it is nobody's to delete, and disturbs
+    /// nobody. What lies in a participant's part, [`Inspection::unparsable`] tells.
+    ///
+    /// # Errors
+    /// What the store says, if it can't be listed.
+    pub async fn unparsable(&self) -> Result<Vec<String>> {
+        Ok(self.listed("").await?.1)
+    }
+
+    /// The participants whose parts have names that begin so, and what else does: a folder, of a
+    /// participant or not, is passed over as soon as a name in it is met.
+    async fn listed(&self, prefix: &str) -> Result<(Vec<String>, Vec<String>)> {
+        let (mut participants, mut others) = (Vec::new(), Vec::new());
         let mut after: Option<String> = None;
         let deadline = self.shared.config.progress_deadline;
         loop {
-            let list = self
-                .shared
-                .store
-                .list(PARTICIPANTS_PREFIX, after.as_deref(), 1);
+            let list = self.shared.store.list(prefix, after.as_deref(), 1);
             let page = done(at_once(list, deadline).await)
                 .map_err(|error| error.with_phase(Phase::Inspect))?;
             let Some(found) = page.names.into_iter().next() else {
-                return Ok(names);
+                return Ok((participants, others));
             };
-            let folder = found
-                .strip_prefix(PARTICIPANTS_PREFIX)
-                .and_then(|rest| rest.split_once('/'))
-                .map(|(folder, _)| folder.to_owned());
-            after = Some(match folder {
-                Some(folder) => {
-                    // The next one that is not below this folder: `0` follows `/`.
-                    let next = format!("{PARTICIPANTS_PREFIX}{folder}0");
-                    names.extend(name::unescape(&folder));
-                    next
-                }
-                None => found,
-            });
+            let (above, rest) = match found.strip_prefix(PARTICIPANTS_PREFIX) {
+                Some(rest) => (PARTICIPANTS_PREFIX, rest),
+                None => ("", &*found),
+            };
+            let Some((folder, _)) = rest.split_once('/') else {
+                after = Some(found.clone());
+                others.push(found);
+                continue;
+            };
+            // No name in the folder comes after this one.
+            after = Some(format!("{above}{folder}/{}", char::MAX));
+            let participant = name::unescape(folder).filter(|_| !above.is_empty());
+            match participant {
+                Some(participant) => participants.push(participant),
+                None => others.push(format!("{above}{folder}/")),
+            }
         }
     }
 

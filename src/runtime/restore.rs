@@ -105,6 +105,28 @@ impl RestoreOptions {
 }
 
 /// How far a restore has come. Clones share the counts.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stillpoint::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// use stillpoint::{Memory, MemoryState, Repository, RestoreOptions, RestoreProgress};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("here")).await?;
+/// let participant = restored.attach(MemoryState::new())?;
+/// let taken = participant.checkpoint("offset 17")?.completed().await?;
+///
+/// let progress = RestoreProgress::default();
+/// let options = RestoreOptions::new().progress(progress.clone()); // shown from another task, say
+/// let inspection = repository.inspect("orders/7").await?;
+/// let there = directory.path().join("there");
+/// inspection.restore(taken.checkpoint, there, &options).await?;
+/// assert_eq!(progress.fetched_bytes(), progress.total_bytes());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct RestoreProgress {
     total_bytes: Arc<AtomicU64>,

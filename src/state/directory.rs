@@ -6,6 +6,7 @@
 //!     |                     the kernel at death
 //!     .stillpoint/OURS      says that the directory is ours, all of it
 //!     .stillpoint/marks     which stored file each local one is
+//!     .stillpoint/snapshots links that keep files of a snapshot until they are stored
 //!     .stillpoint/pack/     where the pack is fetched, until it is unpacked
 //!     000012.sst ...        the state
 //! ```
@@ -34,6 +35,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::{PACK_NAME, PackError, StoredPack};
@@ -46,6 +48,9 @@ use crate::steps::step;
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
 pub const OWN_FOLDER: &str = ".stillpoint";
+/// Where in [`OWN_FOLDER`] the files of snapshots are kept until they are stored: on the database's
+/// file system, so that links will do, and in a place that no database looks into.
+pub const SNAPSHOTS_NAME: &str = "snapshots";
 const LOCK: &str = "LOCK";
 const OURS: &str = "OURS";
 const MARKS: &str = "marks";
@@ -216,6 +221,7 @@ impl StateDirectory {
         wanted: impl Iterator<Item = &'a FileDescription>,
     ) -> Result<(), Failure> {
         remove(&self.path.join(DATABASE))?;
+        self.remove_dead_snapshots()?;
         self.remove_all_but(&self.path, "", keep)?;
         remove(&self.own(PACK))?;
         let mut marks = self.living_marks();
@@ -352,6 +358,17 @@ impl StateDirectory {
             })
             .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
         sync(&self.path.join(OWN_FOLDER))
+    }
+
+    /// What killed attempts left: their links would keep the bytes of files that are removed here.
+    /// A link in the folder's place leads elsewhere, and goes.
+    fn remove_dead_snapshots(&self) -> Result<(), Failure> {
+        let snapshots = self.own(SNAPSHOTS_NAME);
+        if is_directory(&snapshots)? {
+            AttemptDirectory::remove_dead(&snapshots).map(drop)
+        } else {
+            remove(&snapshots).map(drop)
+        }
     }
 
     fn remove_all_but(

@@ -14,6 +14,30 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Lets many writers pass and closes for a cut. A waiting cut goes before later writers, so it
 /// waits for the batches under way and no longer.
 ///
+/// ```
+/// use std::thread;
+/// use stillpoint::MemoryState;
+/// use stillpoint::state::{StateBackend, WriteGate};
+///
+/// let (gate, state) = (WriteGate::new(), MemoryState::new());
+/// let cut = thread::scope(|scope| {
+///     for writer in [b"one", b"two"] {
+///         let (gate, state) = (&gate, &state);
+///         scope.spawn(move || {
+///             for number in 0..100_u8 {
+///                 let _inside = gate.pass(); // both writes are in a cut, or neither is
+///                 state.put(writer, &[number]);
+///                 state.put(&[writer, &b"again"[..]].concat(), &[number]);
+///             }
+///         });
+///     }
+///     let _closed = gate.close(); // nobody is in the middle of a batch
+///     state.snapshot()
+/// })?;
+/// assert!(cut.files().is_empty(), "all of such a state is in the pack");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// Neither guard can be held across an `.await`, and a thread that is inside must not pass again:
 /// a cut that waits in between would stop both.
 #[derive(Debug, Default)]

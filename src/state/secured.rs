@@ -10,6 +10,7 @@
 //! Invariant: the link's life is the [`SecuredFile`]'s, whatever becomes of the checkpoint, so an
 //! upload that a later checkpoint takes over goes on reading.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,23 @@ pub struct Secured {
     pub pack: SecuredPack,
     /// What could not be linked.
     pub copied: Copied,
+}
+
+impl Secured {
+    /// The same with these files only; the others are let go of.
+    #[must_use]
+    pub(super) fn only(mut self, wanted: &[LocalName]) -> Self {
+        let mut by_name: BTreeMap<_, _> = self
+            .files
+            .into_iter()
+            .map(|file| (file.name.clone(), file))
+            .collect();
+        self.files = wanted
+            .iter()
+            .filter_map(|name| by_name.remove(name))
+            .collect();
+        self
+    }
 }
 
 /// A snapshot's pack, as it is to be stored.

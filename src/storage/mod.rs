@@ -52,6 +52,29 @@ pub type Call<'a, T> = Pin<Box<dyn Future<Output = Answer<T>> + Send + 'a>>;
 
 /// A place for objects: a directory, a bucket, a map.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use stillpoint::protocol::answer::Answer;
+/// use stillpoint::storage::{BlobStore, Body, Key, Memory, Progress};
+///
+/// let store = Memory::new();
+/// let (file, progress) = (Key::new("shared/1/1")?, Progress::default());
+/// assert!(matches!(store.put(&file, Body::from(b"bytes".to_vec()), &progress).await, Answer::Done(_)));
+/// assert_eq!(store.get(&file, 100).await, Answer::Done(b"bytes".to_vec()));
+/// // A name is given once.
+/// let other = store.put(&file, Body::from(b"others".to_vec()), &progress).await;
+/// assert!(matches!(other, Answer::Refused));
+///
+/// let current = Key::new("CURRENT")?;
+/// let Answer::Done(tag) = store.swap(&current, None, b"one").await else { panic!() };
+/// assert!(matches!(store.swap(&current, Some(&tag), b"two").await, Answer::Done(_)));
+/// // It is another now than this tag's.
+/// assert!(matches!(store.swap(&current, Some(&tag), b"three").await, Answer::Refused));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Implementers write each method as `Box::pin(async move { … })`. The functions of [`contract`]
 /// check an implementation.
 pub trait BlobStore: fmt::Debug + Send + Sync {
@@ -111,7 +134,7 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
 
     /// Names that begin with `prefix` and come after `after`, at most `limit` (at least one), in
     /// ascending order of their bytes. They may lag behind and are as plain as they were found:
-    /// no promise that a name parses or that its object is still there.
+    /// no promise that a name parses, is a [`Key`] at all, or that its object is still there.
     ///
     /// `Failed`, `Unknown`: the listing broke off. Nothing follows from a page that is missing.
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page>;

@@ -261,6 +261,14 @@ async fn foreign_names_are_left_alone() {
         "notes.txt",
         "participants/readme",
         "participants/not%2fours/CURRENT",
+        ".hidden",
+        ".snapshot/hourly/CURRENT",
+        "participants/.nfs0001",
+        "stray/one",
+        "stray/two",
+        "stray0",
+        &format!("{FOLDER}.DS_Store"),
+        &format!("{FOLDER}shared/.Trash-0/1"),
         &format!("{FOLDER}shared/1/1.bak"),
         &format!("{FOLDER}shared/01/1"),
         &format!("{FOLDER}shared/stray"),
@@ -277,7 +285,28 @@ async fn foreign_names_are_left_alone() {
     template.look(&repository).await.unwrap();
     let inspection = repository.inspect(PARTICIPANT).await.unwrap();
     let report = inspection.collect(false).await.unwrap();
-    assert_eq!(report.unparsable.len(), 3, "{:?}", report.unparsable);
+    let within = [
+        ".DS_Store",
+        "ein Käse 中文",
+        "manifest/README",
+        "shared/.Trash-0/",
+        "shared/01/1",
+        "shared/1/1.bak",
+        "shared/stray",
+    ];
+    assert_eq!(report.unparsable, within);
+    assert_eq!(inspection.unparsable().await.unwrap(), within);
+    let beside = [
+        ".hidden",
+        ".snapshot/",
+        "notes.txt",
+        "participants/.nfs0001",
+        "participants/not%2fours/",
+        "participants/readme",
+        "stray/",
+        "stray0",
+    ];
+    assert_eq!(repository.unparsable().await.unwrap(), beside);
     template
         .take_over(&repository, &place.path("local"))
         .await
@@ -291,6 +320,25 @@ async fn foreign_names_are_left_alone() {
             "{name}"
         );
     }
+}
+
+/// Names that no object can have do not make an empty folder a root whose `CURRENT` is lost.
+#[tokio::test]
+async fn what_can_be_no_object_keeps_no_first_start() {
+    let base = tempfile::tempdir().unwrap();
+    let root = base.path().join("root");
+    let hidden = root.join(FOLDER).join(".nfs0001");
+    fs::create_dir_all(&hidden).unwrap();
+    fs::write(root.join(FOLDER).join(".DS_Store"), b"foreign").unwrap();
+    let repository = open(FileSystem::at(&root)).await;
+    let claim = repository.claim(PARTICIPANT).await.unwrap();
+    let restored = claim.restore_into(base.path().join("local")).await.unwrap();
+    assert!(restored.is_empty());
+    fs::remove_file(root.join(FOLDER).join("CURRENT")).unwrap();
+    drop((claim, restored));
+    let error = repository.claim(PARTICIPANT).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(hidden.exists());
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! What the commands answer about a repository at rest.
 
+use std::collections::BTreeMap;
 use std::fs;
 
+use serde_json::Value;
 use stillpoint::MemoryState;
+use stillpoint::protocol::manifest::Current;
 
 use crate::support::{World, answer, error, numbers, run, shared, texts, tree};
 
@@ -206,16 +209,92 @@ async fn explains_whatever_is_pasted() {
     ] {
         error(&root, &["explain", absent], 3, "not found");
     }
-    let manifest = fs::read_dir(folder.join("manifest"))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap();
-    let manifest = format!("manifest/{}", manifest.file_name().to_str().unwrap());
-    for other in ["CURRENT", &manifest] {
-        let error = error(&root, &["explain", other], 2, "invalid");
-        assert_eq!(error["file"], other);
+}
+
+#[tokio::test]
+async fn explains_what_is_no_state_file() {
+    let world = World::new(1).await;
+    let service = world.start("orders/7").await;
+    for value in 0..40 {
+        service.checkpoint(&value.to_string()).await;
     }
+    let (root, folder) = (world.root(), world.folder("orders/7"));
+    service.close().await;
+    let explained = |asked: &str| {
+        let answer = answer(&root, &["explain", asked]);
+        let file = answer["files"][0].clone();
+        assert!(file["stored_bytes"].is_number(), "{file:#}");
+        assert!(file["reason"].as_str().unwrap().len() > 20, "{file:#}");
+        (answer["participant"].clone(), file)
+    };
+    let word = |file: &Value, field: &str| file[field].as_str().unwrap().to_owned();
+
+    // All but the whole manifest that was to be named next is what `CURRENT` names, whatever it is
+    // called by.
+    let mut kinds = BTreeMap::new();
+    for entry in fs::read_dir(folder.join("manifest")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let (participant, file) = explained(&format!("manifest/{name}"));
+        assert_eq!(participant, "orders/7");
+        assert_eq!(explained(&name).1, file);
+        let standing = if file["kind"] == "manifest" {
+            "under_way"
+        } else {
+            "named"
+        };
+        assert_eq!(word(&file, "standing"), standing, "{file:#}");
+        assert_eq!(file["is_garbage"], false);
+        *kinds.entry(word(&file, "kind")).or_insert(0) += 1;
+    }
+    assert_eq!(kinds["snapshot"], 2, "{kinds:?}");
+    assert!(kinds["record"] > 0, "{kinds:?}");
+    assert!(kinds.get("manifest").is_none_or(|kept| *kept == 1));
+
+    // One that was left behind, one of a commit that nobody has seen the end of.
+    for (object, standing, is_garbage) in [
+        ("manifest/1-1-00000000000000aa", "superseded", true),
+        ("manifest/9999-1-00000000000000aa", "under_way", false),
+        ("manifest/9999-9-00000000000000aa", "under_way", false),
+    ] {
+        error(&root, &["explain", object], 3, "not found");
+        fs::write(folder.join(object), b"whatever").unwrap();
+        let (_, file) = explained(object);
+        assert_eq!(word(&file, "standing"), standing, "{object}");
+        assert_eq!(file["is_garbage"], is_garbage, "{object}");
+    }
+
+    fs::create_dir_all(folder.join("shared/.git")).unwrap();
+    fs::create_dir_all(root.join(".tmp")).unwrap();
+    for stranger in [
+        folder.join("notes.txt"),
+        folder.join("shared/.git/HEAD"),
+        root.join(".DS_Store"),
+        root.join(".tmp/0123456789abcdef.7"),
+    ] {
+        fs::write(stranger, b"text").unwrap();
+    }
+    let absolute = format!("{}/CURRENT", folder.display());
+    for (asked, participant, kind) in [
+        ("CURRENT", Some("orders/7"), "current"),
+        (&*absolute, Some("orders/7"), "current"),
+        ("LOCK", Some("orders/7"), "lock"),
+        ("participants/orders%2F7/LOCK", Some("orders/7"), "lock"),
+        ("notes.txt", Some("orders/7"), "foreign"),
+        ("shared/.git/HEAD", Some("orders/7"), "foreign"),
+        (".DS_Store", None, "foreign"),
+        (".tmp/0123456789abcdef.7", None, "temporary"),
+    ] {
+        let (found, file) = explained(asked);
+        assert_eq!(found.as_str(), participant, "{asked}");
+        assert_eq!(word(&file, "kind"), kind, "{asked}");
+        assert_eq!(file["is_garbage"], false, "{asked}");
+    }
+
+    // One that `CURRENT` names and that is gone is damage, told as such.
+    let current = Current::decode(&fs::read(folder.join("CURRENT")).unwrap()).unwrap();
+    let record = current.last_commit().unwrap();
+    fs::remove_file(folder.join(record.to_string())).unwrap();
+    error(&root, &["explain", &record.to_string()], 1, "corrupt");
 }
 
 #[tokio::test]
@@ -231,6 +310,7 @@ async fn a_guest_deletes_what_is_condemned_and_says_what_it_left() {
     fs::create_dir_all(folder.join("shared/1")).unwrap();
     fs::write(folder.join(&orphan), b"orphan").unwrap();
     fs::write(folder.join("shared/README.txt"), b"not ours").unwrap();
+    fs::write(root.join(".DS_Store"), b"not ours").unwrap();
     let held = answer(&root, &["show", "newest"])["files"][0]["name"]
         .as_str()
         .unwrap()
@@ -242,6 +322,7 @@ async fn a_guest_deletes_what_is_condemned_and_says_what_it_left() {
     let condemned = texts(&planned["participants"][0]["deleted"]);
     assert_eq!(condemned.len(), 2, "{planned:#}");
     let done = answer(&root, &["gc"]);
+    assert_eq!(texts(&done["unparsable"]), [".DS_Store"]);
     let done = &done["participants"][0];
     assert_eq!(texts(&done["deleted"]), condemned);
     assert_eq!(done["held_files"], 1);
@@ -272,7 +353,11 @@ async fn a_guest_deletes_what_is_condemned_and_says_what_it_left() {
         0,
         "{after:#}"
     );
-    answer(&root, &["verify", "--all", "--full"]);
+    let verified = answer(&root, &["verify", "--all", "--full"]);
+    assert_eq!(texts(&verified["unparsable"]), [".DS_Store"]);
+    let of_participant = &verified["participants"][0]["unparsable"];
+    assert_eq!(texts(of_participant), ["shared/README.txt"]);
+    assert_eq!(verified["is_sound"], true, "strangers are no damage");
     let both = ["gc", "--take-over", "--dry-run", "--root"];
     let said = run(both.into_iter().chain([root.to_str().unwrap()]));
     assert_eq!(said.code, 2, "{said:?}");

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use crate::support::{World, answer, ask, error, numbers};
+use stillpoint::ParticipantEvent;
+use stillpoint::protocol::manifest::Current;
+
+use crate::support::{World, answer, ask, error, numbers, run, texts};
 
 #[tokio::test]
 async fn a_changed_byte_is_found_by_its_checksum() {
@@ -76,4 +79,40 @@ async fn a_missing_file_is_found_by_everybody() {
     assert_eq!(error["checkpoint"], newest);
     assert_eq!(numbers(&error["alternatives"]), [older]);
     assert!(!target.exists(), "no half-filled directory");
+}
+
+/// A damaged whole manifest loses nothing, and is told by everything that reads it.
+#[tokio::test]
+async fn a_manifest_that_is_damaged_in_part_is_told() {
+    let world = World::new(2).await;
+    let service = world.start("orders/7").await;
+    for value in 0..40 {
+        service.checkpoint(&value.to_string()).await;
+    }
+    service.close().await;
+    let (root, folder) = (world.root(), world.folder("orders/7"));
+    let listed = answer(&root, &["ls"]);
+    let participant = &listed["participants"][0];
+    assert_eq!(texts(&participant["warnings"]), [""; 0]);
+    let current = Current::decode(&fs::read(folder.join("CURRENT")).unwrap()).unwrap();
+    let newest = current.snapshots().last().unwrap().to_string();
+    fs::write(folder.join(&newest), b"these are not the bytes").unwrap();
+
+    let damaged = answer(&root, &["ls"]);
+    let damaged = &damaged["participants"][0];
+    assert_eq!(damaged["checkpoints"], participant["checkpoints"]);
+    let warnings = texts(&damaged["warnings"]);
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains(&newest), "{warnings:?}");
+    let said = run(["ls", "--root", root.to_str().unwrap()]);
+    assert!(said.out.contains(&format!("DAMAGED: {newest}")), "{said:?}");
+
+    let service = world.start("orders/7").await;
+    match service.participant.events().try_next() {
+        Some(ParticipantEvent::Warned { warning }) => {
+            assert!(warning.contains(&newest), "{warning}");
+        }
+        other => panic!("{other:?}"),
+    }
+    service.close().await;
 }

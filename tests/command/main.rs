@@ -7,5 +7,7 @@ mod answers;
 mod damage;
 mod demo;
 mod documented;
+#[cfg(feature = "rocksdb")]
+mod families;
 mod live;
 mod roots;

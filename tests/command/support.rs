@@ -135,6 +135,8 @@ impl World {
 async fn open(store: impl OpenStore, num_retained: usize) -> Repository {
     let mut config = Config::default();
     config.checkpoints.num_retained = num_retained;
+    // So few that whole manifests come up soon.
+    config.checkpoints.limits.tail_records_max = 8;
     let opening = Repository::builder(store).with_config(config).open();
     in_time(opening).await.unwrap()
 }

@@ -11,6 +11,7 @@ pub mod database;
 pub mod held;
 pub mod random;
 pub mod service;
+pub mod skipped;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@ use stillpoint::RestoreOptions;
 use stillpoint::protocol::id::ObjectName;
 use stillpoint::protocol::manifest::{Current, Manifest};
 use stillpoint::rocksdb::DB;
-use stillpoint::state::StateDirectory;
+use stillpoint::state::{OWN_FOLDER, SNAPSHOTS_NAME, StateDirectory};
 
 use crate::child::{self, Life, PARTICIPANT, Place};
 use crate::points::{Points, Stop};
@@ -75,7 +75,7 @@ async fn end(life: Life, place: &Place) {
         db.is_none() && StateDirectory::take(&place.local).is_ok()
     })
     .await;
-    let left = names(&place.local.join("stillpoint-snapshots"));
+    let left = names(&place.local.join(OWN_FOLDER).join(SNAPSHOTS_NAME));
     assert_eq!(left, ["LOCK"], "a closed attempt leaves nothing");
 }
 
@@ -144,9 +144,9 @@ async fn local_holds_the_state(place: &Place, db: &DB) {
         );
         let parts: Vec<_> = name.split('/').collect();
         match parts[..] {
-            [".stillpoint", file] => assert!(["LOCK", "OURS", "marks"].contains(&file), "{name}"),
-            ["stillpoint-snapshots", "LOCK"] => {}
-            ["stillpoint-snapshots", _, "LOCK"] => attempts += 1,
+            [OWN_FOLDER, file] => assert!(["LOCK", "OURS", "marks"].contains(&file), "{name}"),
+            [OWN_FOLDER, SNAPSHOTS_NAME, "LOCK"] => {}
+            [OWN_FOLDER, SNAPSHOTS_NAME, _, "LOCK"] => attempts += 1,
             [file] => {
                 let database = [
                     "MANIFEST-",

@@ -4,16 +4,15 @@
 //! The process is this very binary in the role of [`child`]. Where the machine does not give what
 //! a test needs, the test says so and is not done; with `STILLPOINT_NOTHING_SKIPPED=1` it fails.
 
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::common::skipped::skipped;
+
 const DEEDS: &str = "STILLPOINT_TEST_DEEDS";
 const PLACE: &str = "STILLPOINT_TEST_PLACE";
-/// Set to `1` where everything is to be had, as in continuous integration.
-const NOTHING_SKIPPED: &str = "STILLPOINT_NOTHING_SKIPPED";
 /// An exit status of ours and nobody else's: what is needed is not to be had.
 const NOT_TO_BE_HAD: i32 = 77;
 
@@ -96,16 +95,6 @@ pub fn run(deeds: &str, place: &Path, mut wrapper: Command) -> bool {
         "{deeds}: nothing was run\n{words}"
     );
     true
-}
-
-/// Says what is not done, and why, or fails where nothing may be skipped.
-pub fn skipped(what: &str, why: impl fmt::Display) {
-    let may_be = std::env::var_os(NOTHING_SKIPPED).is_none_or(|value| value != "1");
-    assert!(
-        may_be,
-        "{what} was not done, and {NOTHING_SKIPPED} is set: {why}"
-    );
-    eprintln!("skipped, {what}: {why}");
 }
 
 /// The child below another program, `strace` for one.

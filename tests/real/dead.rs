@@ -17,6 +17,7 @@ use crate::common::held::{Held, Hold};
 use crate::common::in_time;
 use crate::common::random::{self, Random};
 use crate::common::service::{self, Service};
+use crate::common::skipped::skipped;
 
 /// What a worker keeps writing, about: its state never grows beyond it.
 const STATE_BYTES: u64 = 4 << 20;
@@ -219,7 +220,7 @@ fn b99_nothing_trips_over_what_killed_snapshots_leave() {
         drop(backend.snapshot().unwrap());
         assert!(fixed("-i"));
     } else {
-        child::skipped("b99, a directory that can't be removed", "no chattr +i");
+        skipped("b99, a directory that can't be removed", "no chattr +i");
         backend.attach().unwrap();
     }
     let next = RocksDb::new(Arc::clone(&db));

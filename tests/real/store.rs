@@ -19,6 +19,7 @@ use crate::common::database::{self, Content, FAMILIES};
 use crate::common::held::{Held, Hold};
 use crate::common::in_time;
 use crate::common::service::{self, Service};
+use crate::common::skipped::skipped;
 
 /// Where the objects of the participant lie.
 fn participant_root(root: &Path) -> PathBuf {
@@ -90,8 +91,13 @@ async fn b24_strangers_keep_nothing_but_themselves() {
             reported.extend(names);
         }
     }
-    // Names that begin with a dot are seen by no list.
-    for name in ["marker", "unreadable/child", "7.tmp"] {
+    for name in [
+        ".DS_Store",
+        "marker",
+        "unreadable/child",
+        "7.tmp",
+        "manifest/.DS_Store",
+    ] {
         assert!(
             reported.iter().any(|found| found.ends_with(name)),
             "{name} in {reported:?}"
@@ -220,7 +226,7 @@ fn b89_everything_is_synced_before_what_names_it() {
         .args(["-o", "/dev/null", "true"])
         .status();
     if !probe.is_ok_and(|status| status.success()) {
-        child::skipped("b89", "no strace, or it may not trace");
+        skipped("b89", "no strace, or it may not trace");
         return;
     }
     let calls = "trace=fsync,fdatasync,renameat,renameat2,linkat";

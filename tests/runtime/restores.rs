@@ -8,7 +8,8 @@ use std::time::Duration;
 use stillpoint::protocol::answer::Failure;
 use stillpoint::state::{Cut, StateBackend};
 use stillpoint::{
-    ErrorKind, FileSystem, MemoryState, Participant, RestoreOptions, RestoreProgress, Restored,
+    ErrorKind, FileSystem, MemoryState, Participant, ParticipantEvent, RestoreOptions,
+    RestoreProgress, Restored,
 };
 
 use super::faulty::{Fault, Faulty, Verb};
@@ -144,7 +145,62 @@ async fn damage_is_named_with_the_alternatives_and_nothing_falls_back_in_silence
             .await
             .unwrap();
         assert_eq!(restored.user_bytes(), Some(&b"1"[..]));
+        assert_eq!(restored.passed_over(), [newest]);
     }
+}
+
+#[tokio::test]
+async fn who_passed_over_what_is_told_and_shown_until_the_next_checkpoint() {
+    let repository = open(Faulty::new(), config()).await;
+    let (_state, participant) = start(&repository).await;
+    let older = checkpoint(&participant, "1").await.checkpoint;
+    let newest = checkpoint(&participant, "2").await.checkpoint;
+    assert!(participant.events().try_next().is_none(), "nothing yet");
+    in_time(participant.close()).await.unwrap();
+    let shown = async || {
+        let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
+        let checkpoints = inspection.checkpoints().into_iter();
+        let passed_over = checkpoints.filter(|info| info.is_passed_over);
+        passed_over.map(|info| info.checkpoint).collect::<Vec<_>>()
+    };
+    assert_eq!(shown().await, []);
+
+    // The second life restores what the first one's choice was, since nothing has completed since.
+    for options in [RestoreOptions::new().fallback(1), RestoreOptions::new()] {
+        let claim = claim(&repository).await;
+        let (_base, directory) = place();
+        let restored = in_time(claim.restore_with(&directory, &options))
+            .await
+            .unwrap();
+        assert_eq!(restored.checkpoint(), Some(older));
+        assert_eq!(restored.passed_over(), [newest]);
+        let state = MemoryState::open(restored.directory()).unwrap();
+        let participant = restored.attach(state).unwrap();
+        // Nobody could listen when it happened: whoever does later is told first.
+        for mut events in [participant.events(), participant.events()] {
+            match events.try_next() {
+                Some(ParticipantEvent::FellBack {
+                    restored,
+                    passed_over,
+                }) => assert_eq!((restored, passed_over), (older, vec![newest])),
+                other => panic!("{other:?}"),
+            }
+        }
+        in_time(async {
+            while shown().await != [newest] {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        in_time(participant.close()).await.unwrap();
+    }
+
+    let (_state, participant) = start(&repository).await;
+    checkpoint(&participant, "another 2").await;
+    assert_eq!(shown().await, []);
+    in_time(participant.close()).await.unwrap();
+    let (_state, participant) = start(&repository).await;
+    assert!(participant.events().try_next().is_none());
 }
 
 #[tokio::test]

@@ -2,10 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stillpoint::rocksdb::{DB, Options};
 use stillpoint::{ErrorKind, FileSystem, RestoreOptions, RocksDb};
+use tokio::sync::Notify;
 
+use super::faulty::{Fault, Faulty, Verb};
 use super::{checkpoint, claim, config, in_time, open, place};
 
 fn open_db(directory: &Path) -> Arc<DB> {
@@ -138,4 +141,65 @@ async fn a_directory_in_which_a_database_is_open_is_not_touched() {
     in_time(inspection.restore(taken, &place, &options))
         .await
         .unwrap();
+}
+
+/// A cut waits for as long as the checkpoint before it takes. Meanwhile the database goes on deleting
+/// what the cut does not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cut_that_waits_does_not_keep_the_database_from_deleting() {
+    let store = Faulty::new();
+    let repository = open(store.clone(), config()).await;
+    let (_base, directory) = place();
+    let claim_one = claim(&repository).await;
+    let restored = in_time(claim_one.restore_into(&directory)).await.unwrap();
+    let db = open_db(&directory);
+    let participant = restored.attach(RocksDb::new(Arc::clone(&db))).unwrap();
+    checkpoint(&participant, "0").await;
+    let go_on = Arc::new(Notify::new());
+    let blocked = Arc::clone(&go_on);
+    store.set(move |verb, name| match verb {
+        Verb::Put if name.contains("/shared/") => Fault::Waits(Arc::clone(&blocked)),
+        _ => Fault::None,
+    });
+    write(&db, 1);
+    let first = participant.checkpoint("1").unwrap();
+    write(&db, 2);
+    let second = participant.checkpoint("2").unwrap();
+    let truth = pairs(&db);
+    in_time(async {
+        let allowed = "rocksdb.is-file-deletions-enabled";
+        while db.property_int_value(allowed).unwrap() == Some(0) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(participant.checkpoint("3").is_err(), "the second one waits");
+    for (key, _) in &truth {
+        db.delete(key).unwrap();
+    }
+    db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    assert_eq!(pairs(&db), []);
+
+    store.heal();
+    let letting_go = async {
+        loop {
+            go_on.notify_waiters();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let completed = in_time(async {
+        tokio::select! {
+            () = letting_go => unreachable!("it never ends"),
+            completed = async { (first.completed().await, second.completed().await) } => completed,
+        }
+    })
+    .await;
+    completed.0.unwrap();
+    assert!(completed.1.unwrap().reused_files > 0);
+    in_time(participant.close()).await.unwrap();
+    drop((participant, claim_one, db));
+    let claim = claim(&repository).await;
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    assert_eq!(restored.user_bytes(), Some(&b"2"[..]));
+    assert_eq!(pairs(&open_db(&directory)), truth);
 }

@@ -602,6 +602,7 @@ fn taken(checkpoint: CheckpointId, cut: &Cut, now: u64) -> Event {
         checkpoint,
         files,
         user_bytes: user_bytes(&cut.truth),
+        families: Vec::new(),
         cut_at: WallClock(now / 1000),
     }
 }

@@ -138,8 +138,8 @@ pub struct Verify {
 
 #[derive(Args, Debug)]
 pub struct Explain {
-    /// The file: `shared/1/7`, `1/7`, a path that ends so, or a name in the state's directory
-    /// (`000012.sst`)
+    /// The file: `shared/1/7`, `1/7`, a path that ends so, a name in the state's directory
+    /// (`000012.sst`), or anything else in the repository (`CURRENT`)
     #[arg(value_name = "FILE")]
     pub file: String,
     #[command(flatten)]

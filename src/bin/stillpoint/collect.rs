@@ -12,7 +12,7 @@ use crate::arguments::Collect;
 use crate::bar;
 use crate::exit::Exit;
 use crate::explain;
-use crate::output::{Fault, Outcome};
+use crate::output::{self, Fault, Outcome};
 use crate::root::{Access, Root};
 
 #[derive(Serialize)]
@@ -20,6 +20,8 @@ struct Document {
     dry_run: bool,
     take_over: bool,
     participants: Vec<Participant>,
+    /// Beside the participants.
+    unparsable: Vec<String>,
 }
 
 #[derive(Serialize, Default)]
@@ -89,6 +91,7 @@ pub async fn run(asked: &Collect) -> Result<Outcome, Error> {
         dry_run: asked.dry_run,
         take_over: asked.take_over,
         participants,
+        unparsable: root.repository.unparsable().await?,
     };
     Outcome::new(&document, Exit::worst(exits))
 }
@@ -202,12 +205,12 @@ impl Participant {
 impl Display for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.participants.is_empty() {
-            return writeln!(f, "the repository is empty: it has no participants");
+            writeln!(f, "the repository is empty: it has no participants")?;
         }
         for participant in &self.participants {
             participant.show(f, self.dry_run)?;
         }
-        Ok(())
+        output::unparsable(f, "", &self.unparsable)
     }
 }
 
@@ -253,12 +256,6 @@ impl Participant {
                 writeln!(f, "  left: {count} files {meaning}")?;
             }
         }
-        for name in &self.unparsable {
-            writeln!(
-                f,
-                "  left: {name:?}, which no rule can parse: nobody's to delete"
-            )?;
-        }
-        Ok(())
+        output::unparsable(f, "  ", &self.unparsable)
     }
 }

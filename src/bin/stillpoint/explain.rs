@@ -1,4 +1,5 @@
-//! `stillpoint explain FILE`: who refers to a file, and why it is or isn't garbage.
+//! `stillpoint explain FILE`: who refers to a file, and why it is or isn't garbage; what anything else
+//! in a repository is.
 
 use std::fmt::{self, Display};
 
@@ -8,40 +9,60 @@ use stillpoint::{Config, Error, ErrorKind, Explanation, FileStanding, Inspection
 
 use crate::arguments::Explain;
 use crate::exit::Exit;
+use crate::objects;
 use crate::output::{self, Outcome};
 use crate::root::{Access, Root};
 use crate::show;
 
 #[derive(Serialize)]
 struct Document {
-    participant: String,
+    /// `None`: it lies beside the participants.
+    participant: Option<String>,
     asked: String,
     files: Vec<File>,
 }
 
+/// One file or other object.
 #[derive(Serialize)]
-struct File {
-    name: String,
-    standing: &'static str,
-    is_garbage: bool,
+pub struct File {
+    pub name: String,
+    pub standing: &'static str,
+    pub is_garbage: bool,
     reason: String,
     held_by: Vec<u64>,
     local: Option<String>,
-    kind: Option<&'static str>,
+    pub kind: Option<&'static str>,
     size_bytes: Option<u64>,
     checksum: Option<String>,
-    stored_bytes: Option<u64>,
+    pub stored_bytes: Option<u64>,
 }
 
 pub async fn run(asked: &Explain) -> Result<Outcome, Error> {
     let pasted = asked.file.trim();
     let mut root = Root::open(&asked.at, Access::Read, Config::default()).await?;
     let below = below_participant(&root, pasted)?;
-    if let Some((participant, _)) = &below {
-        root.participants.retain(|name| name == participant);
+    match &below {
+        Some((participant, _)) => root.participants.retain(|name| name == participant),
+        None => {
+            if let Some(file) = objects::beside(&root, &asked.at.root, pasted).await? {
+                return document(None, pasted, vec![file], Exit::Done);
+            }
+        }
     }
     let mut inspection = root.inspect_one().await?;
-    let names = names(&inspection, below.map_or(pasted, |(_, rest)| rest))?;
+    let folder = root.repository.folder(inspection.participant())?;
+    let folder = asked.at.root.join(folder);
+    let rest = below.map_or(pasted, |(_, rest)| rest);
+    if inspection.find(rest).is_empty()
+        && let Some(file) = objects::within(&mut inspection, &folder, rest).await?
+    {
+        let exit = match file.stored_bytes {
+            Some(_) => Exit::Done,
+            None => Exit::CheckFailed,
+        };
+        return document(Some(&inspection), pasted, vec![file], exit);
+    }
+    let names = names(&inspection, rest)?;
     let mut files = Vec::new();
     let mut exits = Vec::new();
     for name in names {
@@ -56,7 +77,10 @@ pub async fn run(asked: &Explain) -> Result<Outcome, Error> {
             exits.push(Exit::CheckFailed);
         }
         if explanation.stored_bytes.is_some() || is_recorded(&explanation.standing) {
-            files.push(File::new(&explanation, inspection.manifest().epoch().0));
+            files.push(File::of_state(
+                &explanation,
+                inspection.manifest().epoch().0,
+            ));
         }
     }
     if files.is_empty() {
@@ -66,12 +90,21 @@ pub async fn run(asked: &Explain) -> Result<Outcome, Error> {
             .with_participant(inspection.participant())
             .with_file(pasted));
     }
+    document(Some(&inspection), pasted, files, Exit::worst(exits))
+}
+
+fn document(
+    inspection: Option<&Inspection>,
+    asked: &str,
+    files: Vec<File>,
+    exit: Exit,
+) -> Result<Outcome, Error> {
     let document = Document {
-        participant: inspection.participant().to_owned(),
-        asked: pasted.to_owned(),
+        participant: inspection.map(|inspection| inspection.participant().to_owned()),
+        asked: asked.to_owned(),
         files,
     };
-    Outcome::new(&document, Exit::worst(exits))
+    Outcome::new(&document, exit)
 }
 
 /// A retained checkpoint refers to a file that is not there.
@@ -117,20 +150,6 @@ fn names(inspection: &Inspection, pasted: &str) -> Result<Vec<FileName>, Error> 
         }
     }
     let end = parts.first().copied().unwrap_or(pasted);
-    let manifest =
-        ObjectName::parse(pasted).or_else(|| ObjectName::parse(&format!("manifest/{end}")));
-    match manifest {
-        Some(ObjectName::Manifest(_)) => {
-            let cause = "a record or a snapshot of the manifest: its holder alone deletes it, once `CURRENT` \
-                         does not name it; no checkpoint refers to it";
-            return Err(Error::new(ErrorKind::Invalid, cause).with_file(pasted));
-        }
-        Some(ObjectName::Current) if inspection.find(pasted).is_empty() => {
-            let cause = "the one object that says which records count: it is never deleted";
-            return Err(Error::new(ErrorKind::Invalid, cause).with_file(pasted));
-        }
-        Some(ObjectName::Current | ObjectName::Shared(_)) | None => {}
-    }
     let mut found = inspection.find(pasted);
     if found.is_empty() {
         found = inspection.find(end);
@@ -145,19 +164,25 @@ fn names(inspection: &Inspection, pasted: &str) -> Result<Vec<FileName>, Error> 
 }
 
 impl File {
-    fn new(explanation: &Explanation, epoch: u64) -> Self {
-        let mut file = Self {
-            name: explanation.file.to_string(),
-            standing: standing(&explanation.standing),
+    pub fn new(name: &str, standing: &'static str, reason: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            standing,
             is_garbage: false,
-            reason: String::new(),
+            reason: reason.to_owned(),
             held_by: Vec::new(),
             local: None,
             kind: None,
             size_bytes: None,
             checksum: None,
-            stored_bytes: explanation.stored_bytes,
-        };
+            stored_bytes: None,
+        }
+    }
+
+    fn of_state(explanation: &Explanation, epoch: u64) -> Self {
+        let name = explanation.file.to_string();
+        let mut file = Self::new(&name, standing(&explanation.standing), "");
+        file.stored_bytes = explanation.stored_bytes;
         let attempt = explanation.file.attempt.0;
         file.reason = match &explanation.standing {
             FileStanding::Held { by, description } => {
@@ -217,17 +242,19 @@ impl Display for Document {
             } else {
                 "no garbage"
             };
-            writeln!(
-                f,
-                "{} of {}: {garbage} ({})",
-                file.name, self.participant, file.standing
-            )?;
+            match &self.participant {
+                Some(participant) => write!(f, "{} of {participant}", file.name)?,
+                None => write!(f, "{}", file.name)?,
+            }
+            writeln!(f, ": {garbage} ({})", file.standing)?;
             if !file.held_by.is_empty() {
                 let by: Vec<_> = file.held_by.iter().map(u64::to_string).collect();
                 writeln!(f, "  referred to by  checkpoint {}", by.join(", "))?;
             }
-            if let (Some(local), Some(kind)) = (&file.local, file.kind) {
-                writeln!(f, "  local name      {local} ({kind})")?;
+            match (&file.local, file.kind) {
+                (Some(local), Some(kind)) => writeln!(f, "  local name      {local} ({kind})")?,
+                (None, Some(kind)) => writeln!(f, "  kind            {kind}")?,
+                (_, None) => {}
             }
             if let (Some(size_bytes), Some(checksum)) = (file.size_bytes, &file.checksum) {
                 writeln!(

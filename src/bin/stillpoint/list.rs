@@ -27,6 +27,8 @@ struct Participant {
     restore_point: Option<u64>,
     tombstones: usize,
     released: usize,
+    /// What was damaged and could be done without.
+    warnings: Vec<String>,
     checkpoints: Vec<Checkpoint>,
 }
 
@@ -41,8 +43,10 @@ pub struct Checkpoint {
     pub own_files: usize,
     pub own_bytes: u64,
     pub user_bytes: UserBytes,
+    pub families: Vec<String>,
     pub pins: Vec<String>,
     pub is_restore_point: bool,
+    pub is_passed_over: bool,
 }
 
 impl From<&CheckpointInfo> for Checkpoint {
@@ -56,8 +60,10 @@ impl From<&CheckpointInfo> for Checkpoint {
             own_files: info.own_files,
             own_bytes: info.own_bytes,
             user_bytes: UserBytes::new(&info.user_bytes),
+            families: info.families.clone(),
             pins: info.pins.iter().map(|owner| owner.0.clone()).collect(),
             is_restore_point: info.is_restore_point,
+            is_passed_over: info.is_passed_over,
         }
     }
 }
@@ -78,6 +84,11 @@ impl Participant {
             restore_point: manifest.restore_point().map(|checkpoint| checkpoint.0),
             tombstones: manifest.tombstones().len(),
             released: manifest.released().len(),
+            warnings: inspection
+                .warnings()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             checkpoints: inspection
                 .checkpoints()
                 .iter()
@@ -96,6 +107,7 @@ impl Participant {
             restore_point: None,
             tombstones: 0,
             released: 0,
+            warnings: Vec::new(),
             checkpoints: Vec::new(),
         }
     }
@@ -150,6 +162,9 @@ impl Display for Participant {
             "in use, or its process died"
         };
         writeln!(f, "{name}  epoch {epoch}, version {version}, {held}")?;
+        for warning in &self.warnings {
+            writeln!(f, "  DAMAGED: {warning}")?;
+        }
         if self.checkpoints.is_empty() {
             return writeln!(f, "  no checkpoint has completed yet");
         }
@@ -183,6 +198,15 @@ impl Display for Participant {
             ]);
         }
         table.fmt(f)?;
+        for checkpoint in &self.checkpoints {
+            if checkpoint.is_passed_over {
+                writeln!(
+                    f,
+                    "  checkpoint {} was passed over: an older one was restored",
+                    checkpoint.id
+                )?;
+            }
+        }
         for checkpoint in self
             .checkpoints
             .iter()

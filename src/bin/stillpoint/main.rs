@@ -16,6 +16,7 @@ mod demo;
 mod exit;
 mod explain;
 mod list;
+mod objects;
 mod output;
 mod restore;
 mod root;

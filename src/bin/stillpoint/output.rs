@@ -186,6 +186,16 @@ pub fn bytes(size_bytes: u64) -> String {
     indicatif::HumanBytes(size_bytes).to_string()
 }
 
+/// Names that the library did not write, a line each.
+pub fn unparsable(f: &mut fmt::Formatter<'_>, indent: &str, names: &[String]) -> fmt::Result {
+    names.iter().try_for_each(|name| {
+        writeln!(
+            f,
+            "{indent}left: {name:?}, which no rule can parse: nobody's to delete"
+        )
+    })
+}
+
 /// A time of the calendar: `2026-03-01T10:00:00.000Z`.
 pub fn calendar(at: WallClock) -> String {
     // Later than the year 9999 can't be written so.

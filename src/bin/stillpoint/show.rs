@@ -83,11 +83,19 @@ impl Display for Document {
             None => writeln!(f, "  after     no other that is retained")?,
         }
         writeln!(f, "  attached  {}", checkpoint.user_bytes)?;
+        if !checkpoint.families.is_empty() {
+            let families = checkpoint.families.iter();
+            let families: Vec<_> = families.map(|name| format!("{name:?}")).collect();
+            writeln!(f, "  families  {}", families.join(", "))?;
+        }
         for owner in &checkpoint.pins {
             writeln!(f, "  pinned by {owner}")?;
         }
         if checkpoint.is_restore_point {
             writeln!(f, "  a restart restores it")?;
+        }
+        if checkpoint.is_passed_over {
+            writeln!(f, "  it was passed over: an older one was restored")?;
         }
         writeln!(
             f,

@@ -21,6 +21,8 @@ struct Document {
     depth: &'static str,
     is_sound: bool,
     participants: Vec<Participant>,
+    /// Beside the participants, if all of them were asked for.
+    unparsable: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -31,6 +33,8 @@ struct Participant {
     checkpoints: Vec<Checkpoint>,
     /// Dropped while `--all` came to them: no damage, and nothing is known of them.
     dropped: Vec<u64>,
+    /// Not of this library: no damage, and seen by `--all` only.
+    unparsable: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -66,6 +70,7 @@ pub async fn run(asked: &Verify) -> Result<Outcome, Error> {
         },
         is_sound: true,
         participants: Vec::new(),
+        unparsable: Vec::new(),
     };
     let mut exits = Vec::new();
     if asked.all {
@@ -81,6 +86,7 @@ pub async fn run(asked: &Verify) -> Result<Outcome, Error> {
             }
             document.participants.push(participant);
         }
+        document.unparsable = root.repository.unparsable().await?;
     } else {
         let report = one(&root, asked.checkpoint, depth).await?;
         let mut participant = Participant::new(root.one()?);
@@ -106,6 +112,7 @@ impl Participant {
             error: None,
             checkpoints: Vec::new(),
             dropped: Vec::new(),
+            unparsable: Vec::new(),
         }
     }
 }
@@ -141,6 +148,7 @@ async fn all(
             Err(error) => return Err(error),
         }
     }
+    participant.unparsable = inspection.unparsable().await?;
     Ok(())
 }
 
@@ -160,6 +168,7 @@ impl Display for Document {
         for participant in &self.participants {
             participant.show(f, self.depth)?;
         }
+        output::unparsable(f, "", &self.unparsable)?;
         let found = if self.is_sound { "sound" } else { "NOT sound" };
         writeln!(f, "{found}, as far as {} tell", self.depth)
     }
@@ -198,6 +207,6 @@ impl Participant {
         } else if self.checkpoints.is_empty() && self.dropped.is_empty() {
             writeln!(f, "  no checkpoint has completed yet")?;
         }
-        Ok(())
+        output::unparsable(f, "  ", &self.unparsable)
     }
 }

@@ -169,11 +169,13 @@ impl Coordinator {
         };
         if named.len() + removed.len() > limits.acknowledged_files_max
             || message.user_bytes.len() > limits.user_bytes_max
+            || !limits.allow_families(&message.families)
         {
             return Err(Contradiction::TooLarge);
         }
-        let ordered =
-            named.is_sorted_by(|a, b| a.name < b.name) && removed.is_sorted_by(|a, b| a < b);
+        let ordered = named.is_sorted_by(|a, b| a.name < b.name)
+            && removed.is_sorted_by(|a, b| a < b)
+            && message.families.is_sorted_by(|a, b| a < b);
         if !ordered {
             return Err(Contradiction::Disordered);
         }
@@ -234,6 +236,7 @@ impl Coordinator {
             delta,
             returned,
             user_bytes: message.user_bytes.clone(),
+            families: message.families.clone(),
             cut_at: message.cut_at,
         })
     }

@@ -19,7 +19,7 @@ use crate::protocol::commit::{Commit, CommitEnd};
 use crate::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, RequestId, SubtaskId,
 };
-use crate::protocol::manifest::{Change, Record};
+use crate::protocol::manifest::{Change, Operator, Record};
 use crate::protocol::marks::guard;
 use crate::protocol::store::StoreToken;
 use crate::protocol::time::Timestamp;
@@ -223,6 +223,10 @@ impl Coordinator {
         covered: &mut Covered,
     ) {
         let parent = self.manifest().restore_point();
+        let operators = self.other_families(checkpoint);
+        if !operators.is_empty() {
+            changes.push(Change::Describe { operators });
+        }
         changes.push(Change::Complete(
             self.committing[&checkpoint].completion(checkpoint, parent),
         ));
@@ -233,6 +237,23 @@ impl Coordinator {
                 checkpoints: covered.subsumed.clone(),
             });
         }
+    }
+
+    /// The operators of a checkpoint whose column families are not those that the manifest has:
+    /// a record tells families only where they have come or gone.
+    fn other_families(&self, checkpoint: CheckpointId) -> Vec<Operator> {
+        let mut changed = Vec::new();
+        for (id, families) in self.committing[&checkpoint].families() {
+            let Some(known) = self.manifest().operators().get(&id) else {
+                continue;
+            };
+            if !families.iter().copied().eq(&known.families) {
+                let mut operator = known.clone();
+                operator.families = families.into_iter().cloned().collect();
+                changed.push(operator);
+            }
+        }
+        changed
     }
 
     /// What a completion makes superfluous: all but the newest `num_retained` of its lineage, and

@@ -123,6 +123,26 @@ struct Confirmed {
 }
 
 /// The coordinator; see the module.
+///
+/// ```
+/// use stillpoint::protocol::coordinator::{Action, Coordinator, CoordinatorConfig, Identity};
+/// use stillpoint::protocol::id::{Nonce, RootId};
+/// use stillpoint::protocol::store::{StoreCall, StoreToken};
+/// use stillpoint::protocol::time::Timestamp;
+///
+/// let identity = Identity {
+///     job: "counts".to_owned(),
+///     new_root: RootId(0x5717),
+///     life: Nonce(0xa11f_e000_0000_0000),
+///     jitter: 7,
+/// };
+/// let mut coordinator = Coordinator::new(Timestamp(0), CoordinatorConfig::default(), identity);
+/// // It wants to know what there is. The driver asks the store, and answers with `Event::IoCompleted`.
+/// let wanted = coordinator.poll_action();
+/// let token = StoreToken::ReadCurrent;
+/// assert_eq!(wanted, Some(Action::Store(StoreCall::Read { token })));
+/// assert_eq!(coordinator.poll_action(), None);
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Coordinator {
     config: CoordinatorConfig,

@@ -21,7 +21,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::protocol::file::FileDescription;
-use crate::protocol::id::{AttemptId, CheckpointId, FileName, RequestId, SubtaskId};
+use crate::protocol::id::{AttemptId, CheckpointId, FileName, OperatorId, RequestId, SubtaskId};
 use crate::protocol::manifest::{Completion, SubtaskDelta};
 use crate::protocol::message::Contradiction;
 use crate::protocol::time::WallClock;
@@ -85,6 +85,8 @@ pub struct Acknowledged {
     pub returned: BTreeSet<FileName>,
     /// What the user attached.
     pub user_bytes: Vec<u8>,
+    /// The names of its column families.
+    pub families: Vec<String>,
     /// When the cut was taken.
     pub cut_at: WallClock,
 }
@@ -182,6 +184,17 @@ impl CommittingCheckpoint {
             cut_at,
             subtasks,
         }
+    }
+
+    /// The column families of each of its operators, in order: those of all its subtasks.
+    #[must_use]
+    pub fn families(&self) -> BTreeMap<OperatorId, BTreeSet<&String>> {
+        let mut families: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (subtask, part) in &self.pending.acknowledged {
+            let operator = families.entry(subtask.operator).or_default();
+            operator.extend(&part.families);
+        }
+        families
     }
 
     /// The names of its deltas, subtask by subtask.

@@ -202,12 +202,9 @@ impl Manifest {
         }
     }
 
-    /// All that a record changes besides checkpoints, pins and files.
+    /// All that a record changes besides operators, checkpoints, pins and files.
     fn take(&mut self, checked: Checked) {
         self.facts.numbers = checked.numbers;
-        if let Some(operators) = checked.operators {
-            self.facts.operators = operators;
-        }
         if let Some(attempts) = checked.attempts {
             self.facts.attempts = attempts;
         }
@@ -216,14 +213,19 @@ impl Manifest {
         }
     }
 
-    /// What a checked change makes of checkpoints, pins and files.
+    /// What a checked change makes of operators, checkpoints, pins and files.
     fn enter(&mut self, change: &Change) {
         match change {
             Change::Claim { .. }
             | Change::Reserve { .. }
-            | Change::Describe { .. }
             | Change::Deploy { .. }
             | Change::End { .. } => {}
+            Change::Describe { operators } => {
+                let described = operators
+                    .iter()
+                    .map(|operator| (operator.id, operator.clone()));
+                self.facts.operators.extend(described);
+            }
             Change::Complete(completion) => self.complete(completion),
             Change::Subsume { checkpoints } => {
                 for checkpoint in checkpoints {
@@ -259,10 +261,15 @@ impl Manifest {
         );
         let subtasks = completion.subtasks.iter();
         let subtasks = subtasks.map(|delta| (delta.subtask, delta.user_bytes.clone()));
+        let families = facts.operators.iter();
+        let families = families
+            .filter(|(_, operator)| !operator.families.is_empty())
+            .map(|(id, operator)| (*id, operator.families.clone()));
         let checkpoint = Checkpoint {
             parent: completion.parent,
             cut_at: completion.cut_at,
             subtasks: subtasks.collect(),
+            families: families.collect(),
         };
         facts.checkpoints.insert(completion.checkpoint, checkpoint);
     }

@@ -36,10 +36,9 @@ pub(super) struct Draft<'a> {
     files_are_checked: bool,
 }
 
-/// What a checked record makes of all but checkpoints, pins and files.
+/// What a checked record makes of all but operators, checkpoints, pins and files.
 pub(super) struct Checked {
     pub(super) numbers: Numbers,
-    pub(super) operators: Option<BTreeMap<OperatorId, Operator>>,
     pub(super) attempts: Option<BTreeMap<SubtaskId, AttemptId>>,
     pub(super) subtasks: Option<BTreeMap<AttemptId, SubtaskId>>,
 }
@@ -138,7 +137,6 @@ impl<'a> Draft<'a> {
         draft.numbers.version = record.version;
         Ok(Checked {
             numbers: draft.numbers,
-            operators: changed(draft.operators),
             attempts: changed(draft.attempts),
             subtasks: changed(draft.subtasks),
         })

@@ -95,6 +95,9 @@ pub struct Checkpoint {
     pub cut_at: WallClock,
     /// Its subtasks, with what the user attached to each.
     pub subtasks: BTreeMap<SubtaskId, Vec<u8>>,
+    /// The names of the column families that each operator had, in order; an operator without any
+    /// is not in it.
+    pub families: BTreeMap<OperatorId, Vec<String>>,
 }
 
 impl Manifest {

@@ -161,6 +161,7 @@ pub struct Operator {
     pub parallelism: u32,
     /// The number of key groups; 1 where keys are not grouped.
     pub key_groups: u32,
-    /// The names of its column families, in order; empty where there are none.
+    /// The names of its column families, in order; empty where there are none. Those of the
+    /// checkpoint that was restored or completed last.
     pub families: Vec<String>,
 }

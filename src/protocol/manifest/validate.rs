@@ -47,6 +47,13 @@ impl Manifest {
             {
                 return damage("a parent is not retained or not older");
             }
+            let are_right = checkpoint.families.iter().all(|(operator, families)| {
+                let is_known = facts.operators.contains_key(operator);
+                is_known && !families.is_empty() && families.is_sorted_by(|a, b| a < b)
+            });
+            if !are_right {
+                return damage("a checkpoint's families are of no operator, or out of order");
+            }
         }
         if !facts.numbers.head.is_none_or(|head| self.is_retained(head)) {
             return damage("the head is not retained");

@@ -21,6 +21,8 @@ pub enum Event {
         files: Vec<LiveFile>,
         /// What the user attached.
         user_bytes: Vec<u8>,
+        /// The names of its column families, in order; empty where there are none.
+        families: Vec<String>,
         /// The calendar at the cut.
         cut_at: WallClock,
     },

@@ -238,8 +238,16 @@ impl Subtask {
                 checkpoint,
                 files,
                 user_bytes,
+                families,
                 cut_at,
-            } => self.on_snapshot_taken(checkpoint, files, user_bytes, cut_at),
+            } => {
+                let taken = snapshot::Taken {
+                    user_bytes,
+                    families,
+                    cut_at,
+                };
+                self.on_snapshot_taken(checkpoint, files, taken)
+            }
             Event::SnapshotFailed {
                 checkpoint,
                 failure,

@@ -52,11 +52,9 @@ impl Subtask {
         let Some(Snapshot { base, phase }) = self.snapshots.remove(&checkpoint) else {
             return;
         };
-        let (user_bytes, cut_at) = match phase {
+        let taken = match phase {
             Phase::Triggered => return,
-            Phase::Storing {
-                user_bytes, cut_at, ..
-            } => (user_bytes, cut_at),
+            Phase::Storing { taken, .. } => taken,
         };
         sometimes!(
             AcknowledgedOutOfOrder,
@@ -76,8 +74,9 @@ impl Subtask {
             attempt: self.config.attempt,
             checkpoint,
             files,
-            user_bytes,
-            cut_at,
+            user_bytes: taken.user_bytes,
+            families: taken.families,
+            cut_at: taken.cut_at,
             floor: self.floor(),
         };
         self.say(checkpoint, Said::Acknowledge(acknowledge));

@@ -4,6 +4,7 @@
 //! than the one before. Everything after the cut overlaps freely.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::files::{FileKey, Remote};
@@ -31,11 +32,18 @@ pub(super) enum Phase {
     Triggered,
     /// The cut is taken; files are being stored.
     Storing {
-        user_bytes: Vec<u8>,
-        cut_at: WallClock,
+        taken: Taken,
         /// How many of its files are not stored yet.
         missing: usize,
     },
+}
+
+/// What is known of a cut besides its files.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Taken {
+    pub(super) user_bytes: Vec<u8>,
+    pub(super) families: Vec<String>,
+    pub(super) cut_at: WallClock,
 }
 
 impl Snapshot {
@@ -136,14 +144,13 @@ impl Subtask {
         &mut self,
         checkpoint: CheckpointId,
         files: Vec<LiveFile>,
-        user_bytes: Vec<u8>,
-        cut_at: WallClock,
+        taken: Taken,
     ) -> Outcome {
         if self.cut != Some(checkpoint) {
             return self.on_late_cut(checkpoint);
         }
         self.cut = None;
-        let listed = self.check_list(files, user_bytes.len());
+        let listed = self.check_list(files, &taken);
         // A file that was not there at the cut has left, whatever becomes of the snapshot.
         self.files.cut(checkpoint);
         self.end_unlisted(checkpoint, &listed.state);
@@ -166,11 +173,7 @@ impl Subtask {
         };
         self.holds.insert(checkpoint, hold);
         if let Some(snapshot) = self.snapshots.get_mut(&checkpoint) {
-            snapshot.phase = Phase::Storing {
-                user_bytes,
-                cut_at,
-                missing,
-            };
+            snapshot.phase = Phase::Storing { taken, missing };
         }
         Outcome::Accepted
     }
@@ -188,12 +191,24 @@ impl Subtask {
     }
 
     /// Sorts the list of a cut. A list that could never be restored is trouble.
-    fn check_list(&self, files: Vec<LiveFile>, user_bytes: usize) -> Listed {
+    fn check_list(&self, files: Vec<LiveFile>, taken: &Taken) -> Listed {
         let limits = &self.config.limits;
         let mut trouble = None;
         let mut say = |kind, cause| trouble = Some(Failure::new(kind, cause));
-        if user_bytes > limits.user_bytes_max {
+        if taken.user_bytes.len() > limits.user_bytes_max {
             say(FailureKind::TooLarge, "more user bytes than user_bytes_max");
+        }
+        if !limits.allow_families(&taken.families) {
+            say(
+                FailureKind::TooLarge,
+                "longer names of families than family_bytes_max",
+            );
+        }
+        if !taken.families.is_sorted_by(|a, b| a < b) {
+            say(
+                FailureKind::Corrupt,
+                "the state's families are out of order or doubled",
+            );
         }
         if files.len() > limits.acknowledged_files_max {
             say(

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A cut that waits for its checkpoint goes to the first one that wants a cut, whoever asked for
-//! it; so cuts reach checkpoints in the order in which they were taken.
+//! it; so cuts reach checkpoints in the order in which they were taken. One that waits for long is
+//! settled: it holds its own files then, and the state goes on deleting all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -126,6 +127,9 @@ impl Core {
             self.serve(effects);
         }
         self.run(now, Input::Time, effects);
+        if let Some(waiting) = &self.cut {
+            effects.push(Effect::Settle(waiting.cut.settling()));
+        }
         match &self.end {
             Some(error) => Err(error.clone()),
             None => Ok(receiver),
@@ -224,12 +228,14 @@ impl Core {
             checkpoint,
             held: taken.held,
         }));
+        let families = cut.families().to_vec();
         self.snapshots.insert(checkpoint, Held::Cut(cut));
         self.inbox
             .push_back(Input::Subtask(subtask::Event::SnapshotTaken {
                 checkpoint,
                 files,
                 user_bytes: taken.user_bytes,
+                families,
                 cut_at: taken.cut_at,
             }));
     }

@@ -47,7 +47,7 @@ use crate::protocol::outcome::Outcome;
 use crate::protocol::store::StoreCall;
 use crate::protocol::subtask::{self, OpToken, Subtask};
 use crate::protocol::time::Timestamp;
-use crate::state::{Cut, Secured, StateBackend, StateDirectory};
+use crate::state::{Cut, Secured, Settling, StateBackend, StateDirectory};
 
 pub(super) use cleaning::Cleaning;
 use cleaning::{begins_sweep, ends_sweep};
@@ -81,6 +81,8 @@ pub(super) enum Effect {
     Store(StoreCall),
     /// Make files readable for the uploads, and make the pack.
     Secure(CheckpointId, Cut, Vec<LocalName>),
+    /// A cut that waits for its checkpoint is to hold its own files only, if it goes on waiting.
+    Settle(Settling),
     /// Store a file.
     Upload(Upload),
     /// Delete an object of the attempt's own.
@@ -275,7 +277,7 @@ impl Core {
             state: backend.kind().to_owned(),
             parallelism: 1,
             key_groups: 1,
-            families: Vec::new(),
+            families: self.families_of(taken.as_ref()),
         };
         // What completed after it is not part of this line, and will not be given again if the
         // source takes it for done.
@@ -291,6 +293,16 @@ impl Core {
         };
         self.run(now, Input::Coordinator(event), effects);
         Ok(())
+    }
+
+    /// The column families of what was restored: those of the state until its first checkpoint.
+    fn families_of(&self, taken: Option<&Taken>) -> Vec<String> {
+        let restored = taken.and_then(|taken| {
+            let manifest = self.coordinator.view().manifest?;
+            let families = &manifest.checkpoint(taken.checkpoint)?.families;
+            families.get(&OPERATOR).cloned()
+        });
+        restored.unwrap_or_default()
     }
 
     /// Whether a state may be attached.

@@ -110,9 +110,9 @@ impl Core {
                 effects.push(Effect::Report(ParticipantEvent::Unparsable { names }));
             }
             Notice::Warned { warning } => {
-                tracing::warn!(participant = %self.participant, ?warning, "the manifest is damaged in part");
+                tracing::warn!(participant = %self.participant, %warning, "the manifest is damaged in part");
                 effects.push(Effect::Report(ParticipantEvent::Warned {
-                    warning: format!("{warning:?}"),
+                    warning: warning.to_string(),
                 }));
             }
             Notice::StoreTrouble { error } => {

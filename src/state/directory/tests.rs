@@ -167,3 +167,27 @@ fn a_lost_mark_costs_nothing_but_a_download() {
     assert!(path.exists());
     assert!(directory.marked().is_empty());
 }
+
+#[test]
+fn what_dead_snapshots_left_goes_and_what_living_ones_hold_stays() {
+    let base = tempfile::tempdir().unwrap();
+    let (state, outside) = (base.path().join("state"), base.path().join("outside"));
+    let directory = StateDirectory::take(&state).unwrap();
+    let snapshots = state.join(OWN_FOLDER).join(SNAPSHOTS_NAME);
+    for folder in [&snapshots, &outside] {
+        let dead = folder.join("attempt-00000000deadbeef");
+        fs::create_dir_all(&dead).unwrap();
+        fs::write(dead.join("0-000007.sst"), b"bytes").unwrap();
+    }
+    let living = AttemptDirectory::create(&snapshots).unwrap();
+    directory.clear().unwrap();
+    let living_name = living.path().file_name().unwrap().to_str().unwrap();
+    assert_eq!(contents(&snapshots).unwrap(), [LOCK, living_name]);
+    drop(living);
+
+    fs::remove_dir_all(&snapshots).unwrap();
+    std::os::unix::fs::symlink(&outside, &snapshots).unwrap();
+    directory.clear().unwrap();
+    assert!(fs::symlink_metadata(&snapshots).is_err());
+    assert_eq!(contents(&outside).unwrap(), ["attempt-00000000deadbeef"]);
+}

@@ -6,10 +6,17 @@
 //! | `DBWithThreadMode` of the other thread mode, `OptimisticTransactionDB` | RocksDB's `create_checkpoint` |
 //! | `TransactionDB` | refused: prepared transactions live in the log, which no checkpoint carries |
 //!
-//! The second way links every file within the synchronous part, some 60 µs each. It is there
-//! because the binding gives the C interface's pointer for its default type alone: whoever works
-//! with `MultiThreaded` and many files enables the binding's feature `multi-threaded-cf`, which
-//! makes that the default.
+//! `DB` is `DBWithThreadMode<SingleThreaded>`, or `DBWithThreadMode<MultiThreaded>` once anybody
+//! enables the feature `multi-threaded-cf` of the crate `rocksdb`.
+//!
+//! The first way costs the cut some 10 µs for each file of the database, for the list; the second
+//! some 60 µs, since all of them are linked within the synchronous part, needed or not: with 10,000
+//! files writers are held for 0.1 s or for 0.6 s, besides the flush. The second one is there because
+//! `rocksdb` 0.25 keeps the C interface's pointer, which the list and the flush of all families need,
+//! to itself for every type but `DB`: `AsRawPtr` is implemented for that alone, no method of the
+//! others gives theirs out, and to take one type for another would rest on how the compiler happens
+//! to lay them out. Attaching warns of it. The way out of it is `DB`, with `multi-threaded-cf` where
+//! families come and go; `OptimisticTransactionDB` has none.
 
 use std::any::Any;
 use std::path::Path;
@@ -24,6 +31,15 @@ use super::rocksdb_failed;
 use crate::protocol::answer::{Failure, FailureKind};
 
 /// A RocksDB that a user opened. Implemented for the binding's own types, and only here.
+///
+/// | type | cut | costs the cut, besides the flush |
+/// |---|---|---|
+/// | [`DB`] | a list of the files | some 10 µs a file |
+/// | [`DBWithThreadMode`] in the thread mode that is not `DB`'s, [`OptimisticTransactionDB`] | RocksDB's own checkpoint | some 60 µs a file: all are linked while writers are held |
+/// | [`TransactionDB`] | refused when attached: prepared transactions live in the log | |
+///
+/// The feature `multi-threaded-cf` of the crate `rocksdb` makes `DB` the multi-threaded one. Attaching
+/// a type that goes the second way warns of it.
 pub trait Database: Any + Send + Sync + sealed::Sealed {}
 
 impl Database for DBWithThreadMode<SingleThreaded> {}

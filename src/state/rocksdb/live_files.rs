@@ -1,4 +1,4 @@
-//! The two calls of RocksDB's C interface that the safe binding lacks. The only `unsafe` code of
+//! The three calls of RocksDB's C interface that the safe binding lacks. The only `unsafe` code of
 //! this crate.
 //!
 //! - `rocksdb_get_livefiles_storage_info` lists the files that a database consists of, with the
@@ -7,13 +7,15 @@
 //!   knows no blob files and not how much of the MANIFEST belongs to the list.
 //! - `rocksdb_flush_cfs` with `force_atomic_flush`, which the binding's `FlushOptions` can't set:
 //!   all families are flushed as one, whatever the database's own option, and which families there
-//!   are is RocksDB's own knowledge (an empty list means all of them).
+//!   are is RocksDB's own knowledge (an empty list means all of them);
+//! - `rocksdb_compact_files_cf`, asked for what it always refuses, since the reason that it gives is
+//!   all that can be learned of `db_paths` and `cf_paths` before there are tables in them.
 //!
 //! What makes each call sound is said where it is made; the pointers that RocksDB gives out are
 //! owned by a type that gives them back exactly once.
 #![expect(
     unsafe_code,
-    reason = "the safe binding has no counterpart of these two calls"
+    reason = "the safe binding has no counterpart of these three calls"
 )]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -21,7 +23,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use librocksdb_sys as ffi;
-use rocksdb::{AsRawPtr, DB};
+use rocksdb::{AsColumnFamilyRef, AsRawPtr, DB};
 
 /// A file that belongs to the database at the instant of the list.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -117,6 +119,46 @@ pub(super) fn live_files(db: &DB) -> Result<Vec<LiveFile>, String> {
     error.into_result()?;
     let list = list.ok_or("no list and no error")?;
     Ok((0..list.len()).map(|index| list.file(index)).collect())
+}
+
+/// Whether a family's tables may come to lie in several directories; `None` if RocksDB does not say
+/// (compactions by hand are switched off, say).
+///
+/// No call tells a family's paths. But RocksDB 11.8.1, asked to compact no files at all into
+/// whichever path it likes, refuses in one of two ways: with several paths it does not choose
+/// (`NotSupported`), with a single one there are no files (`InvalidArgument`). Nothing is compacted
+/// either way. A family without a handle is taken for the default one, which needs none.
+pub(super) fn has_several_paths(db: &DB, family: &str) -> Option<bool> {
+    const ANY_PATH: c_int = -1;
+    let handle = db.cf_handle(family);
+    let mut error = ErrorMessage::new();
+    // SAFETY: the database is open as long as `db` lives, and the family's handle as long as
+    // `handle` does; both outlive the call, and RocksDB allows any number of threads in it. Null
+    // stands for the default family, default options, and answers that are not wanted. Of zero names
+    // none is read.
+    unsafe {
+        ffi::rocksdb_compact_files_cf(
+            db.as_raw_ptr(),
+            handle
+                .as_ref()
+                .map_or(ptr::null_mut(), AsColumnFamilyRef::inner),
+            ptr::null(),
+            ptr::null(),
+            0,
+            0,
+            ANY_PATH,
+            ptr::null_mut(),
+            ptr::null_mut(),
+            ptr::null_mut(),
+            error.place(),
+        );
+    }
+    let refusal = error.into_result().err()?;
+    if refusal.starts_with("Not implemented") {
+        Some(true)
+    } else {
+        refusal.starts_with("Invalid argument").then_some(false)
+    }
 }
 
 struct FlushOptions(NonNull<ffi::rocksdb_flushoptions_t>);

@@ -17,16 +17,17 @@
 //! - the cut is one instant. All families are flushed as one, whatever the database's own option
 //!   says, and a cut during which something was written is refused, so that a writer who was not
 //!   held is found out;
-//! - deletions are held from before the list until everything wanted is linked, by a guard that is
-//!   dropped on every path. RocksDB counts the holders, so this disturbs nobody else's hold;
+//! - deletions are held from before the list until everything wanted is linked (or all of it, of a
+//!   cut that goes on waiting for its checkpoint), by a guard that is dropped on every path. RocksDB
+//!   counts the holders, so this disturbs nobody else's hold;
 //! - a database in which a background flush or compaction has failed is not snapshotted any more,
 //!   recovered or not: while it recovers it flushes families one by one (RocksDB pull requests
 //!   12995, 13871). An error of its log stops it, and no snapshot succeeds while it lasts;
 //! - what a restored directory could not reproduce is refused by name: `db_paths` and `cf_paths`
 //!   (files in other directories), `wal_dir` (another life's logs would be replayed there),
 //!   `TransactionDB` (prepared transactions live in the log), a database opened for reading only.
-//!   All of it when the database is attached, but for paths in which no file lies yet: RocksDB tells
-//!   of them only then, so the first snapshot that has one is refused.
+//!   All of it when the database is attached, but for one thing that RocksDB does not tell: see
+//!   [`RocksDb`].
 //!
 //! **`max_manifest_file_size`.** RocksDB appends every flush and compaction to its MANIFEST and
 //! begins a new one only above this limit, which is 1 GiB unless it is set. Since a checkpoint
@@ -40,6 +41,7 @@ mod database;
 mod live_files;
 mod options;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -56,7 +58,7 @@ use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::pack::Pack;
 use super::secured::{Copied, Secured, SecuredFile, SecuredPack};
-use super::{Cut, StateBackend, StateFile};
+use super::{Cut, OWN_FOLDER, SNAPSHOTS_NAME, StateBackend, StateFile};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
 use crate::steps::step;
@@ -64,24 +66,43 @@ use crate::steps::step;
 pub use self::database::Database;
 pub use self::options::MANIFEST_BYTES_WARNED;
 
-/// Where links lie until they are uploaded, below the database's directory: on the same file
-/// system, and ignored by RocksDB.
-pub const SNAPSHOTS_NAME: &str = "stillpoint-snapshots";
-
 /// A RocksDB as the state of a subtask.
 ///
-/// ```no_run
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
 /// use std::sync::Arc;
 /// use stillpoint::rocksdb::{DB, Options};
-/// use stillpoint::state::RocksDb;
+/// use stillpoint::{Memory, Repository, RocksDb};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("orders-7")).await?;
 ///
 /// let mut options = Options::default();
 /// options.create_if_missing(true);
 /// options.set_max_manifest_file_size(1 << 20);
-/// let db = Arc::new(DB::open(&options, "/data/orders-7")?);
-/// let state = RocksDb::new(Arc::clone(&db));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// let db = Arc::new(DB::open(&options, restored.directory())?);
+/// let participant = restored.attach(RocksDb::new(Arc::clone(&db)))?;
+///
+/// db.put("apples", "3")?;
+/// let checkpoint = participant.checkpoint("offset 17")?; // the cut is taken
+/// db.put("apples", "4")?; // not in it
+/// checkpoint.completed().await?;
+/// participant.close().await?;
+/// # Ok(())
+/// # }
 /// ```
+///
+/// **`db_paths` and `cf_paths`** are not supported: a restore fills one directory. A family with
+/// several paths is refused when the database is attached, even if all its tables still lie at home,
+/// and so is one of whose tables any lies elsewhere. What is found out only by the first cut with a
+/// table in it is a *single* path elsewhere in which no table lies yet: RocksDB writes neither option
+/// to its `OPTIONS` file or its `LOG`, its C interface has no call that tells them, and a table shows
+/// its directory only once it is there. That cut is refused, by the options' names, so nothing that
+/// was ever checkpointed depends on such a path. With a type that takes RocksDB's own way (see
+/// [`Database`]) several paths are found out no sooner either.
 pub struct RocksDb {
     database: Arc<dyn Database>,
     snapshots: PathBuf,
@@ -102,7 +123,7 @@ impl RocksDb {
     /// there are.
     #[must_use]
     pub fn new<D: Database>(db: Arc<D>) -> Self {
-        let snapshots = db.path().join(SNAPSHOTS_NAME);
+        let snapshots = db.path().join(OWN_FOLDER).join(SNAPSHOTS_NAME);
         Self {
             database: db,
             snapshots,
@@ -111,7 +132,7 @@ impl RocksDb {
         }
     }
 
-    /// Keeps links in another directory than `stillpoint-snapshots` below the database's own. On
+    /// Keeps links in another directory than `.stillpoint/snapshots` below the database's own. On
     /// another file system every file is copied instead of linked.
     #[must_use]
     pub fn with_snapshots_in(mut self, directory: impl Into<PathBuf>) -> Self {
@@ -187,9 +208,13 @@ impl RocksDb {
         }
     }
 
-    /// The live files at a moment when nothing is in memory only. The order matters: what is
+    /// The live files at a moment when nothing is in memory only, and the families. The order matters: what is
     /// flushed between a list and a look at the memory is in neither.
-    fn list_when_flushed(&self, db: &DB, sequence: u64) -> Result<Vec<LiveFile>, Failure> {
+    fn list_when_flushed(
+        &self,
+        db: &DB,
+        sequence: u64,
+    ) -> Result<(Vec<LiveFile>, Vec<String>), Failure> {
         let mut families = self.families.lock();
         loop {
             while self.flush_the_rest(&mut families.names)? {
@@ -199,13 +224,14 @@ impl RocksDb {
             let mut names = listed.iter().map(|file| &file.name);
             let options = names.find(|name| name.starts_with(b"OPTIONS-")).cloned();
             if options.is_some() && options == families.options {
-                return Ok(listed);
+                return Ok((listed, families.names.clone()));
             }
             let names = self.list_families()?;
             let looked_at_all = names == families.names;
+            refuse_several_paths(db, &families.names, &names)?;
             *families = Families { options, names };
             if looked_at_all {
-                return Ok(listed);
+                return Ok((listed, families.names.clone()));
             }
             self.one_instant(sequence)?;
         }
@@ -220,7 +246,7 @@ impl RocksDb {
         let held = DeletionsHeld::new(Arc::clone(&self.database))?;
         let sequence = self.database.sequence();
         live_files::flush_all(db).map_err(|error| rocksdb_failed(error, "flushing"))?;
-        let listed = self.list_when_flushed(db, sequence)?;
+        let (listed, families) = self.list_when_flushed(db, sequence)?;
         self.one_instant(sequence)?;
         let Sorted { state, packed } = Sorted::new(listed, self.database.path())?;
         let secure = move |wanted: &[StateFile]| {
@@ -238,7 +264,8 @@ impl RocksDb {
                 copied,
             })
         };
-        Ok(Cut::new(state, secure).at(sequence))
+        let cut = Cut::new(state, secure).at(sequence);
+        Ok(cut.with_families(families))
     }
 
     /// The way for those types whose C pointer the binding keeps to itself. The links are made by
@@ -277,7 +304,8 @@ impl RocksDb {
                 copied,
             })
         };
-        Ok(Cut::new(state, secure).at(sequence))
+        let cut = Cut::new(state, secure).at(sequence);
+        Ok(cut.with_families(families))
     }
 }
 
@@ -297,12 +325,11 @@ impl StateBackend for RocksDb {
         let _held = DeletionsHeld::new(Arc::clone(&self.database))?;
         if let Some(db) = self.database.as_default() {
             Sorted::new(list(db)?, home)?;
+            let names = self.list_families()?;
+            refuse_several_paths(db, &[], &names)?;
+            self.families.lock().names = names;
         } else {
-            tracing::info!(
-                directory = %home.display(),
-                "this type of database is snapshotted by RocksDB's own checkpoints, which link every file while \
-                 writers are held; DB, or MultiThreaded with the feature multi-threaded-cf of the crate rocksdb, is not"
-            );
+            options::warn_of_links(home);
         }
         AttemptDirectory::remove_dead(&self.snapshots)?;
         let directory = AttemptDirectory::create(&self.snapshots)?;
@@ -359,6 +386,21 @@ impl fmt::Debug for RocksDb {
 
 fn list(db: &DB) -> Result<Vec<LiveFile>, Failure> {
     live_files::live_files(db).map_err(|error| rocksdb_failed(error, "listing the live files"))
+}
+
+/// Refuses families whose tables may come to lie in several directories. Those that are known
+/// already have been asked about.
+fn refuse_several_paths(db: &DB, known: &[String], names: &[String]) -> Result<(), Failure> {
+    let known: BTreeSet<_> = known.iter().collect();
+    for name in names.iter().filter(|name| !known.contains(name)) {
+        if live_files::has_several_paths(db, name) == Some(true) {
+            let cause = format!(
+                "the tables of the family {name:?} may come to lie in several directories: {PATHS_UNSUPPORTED}"
+            );
+            return Err(Failure::new(FailureKind::Unsupported, cause));
+        }
+    }
+    Ok(())
 }
 
 fn on_one_device(one: &Path, other: &Path) -> bool {
@@ -426,14 +468,12 @@ impl Drop for Links {
     }
 }
 
+const PATHS_UNSUPPORTED: &str = "the options db_paths and cf_paths are not supported";
+
 fn in_other_directories(name: &str, home: &Path, found: &str) -> Failure {
-    Failure::new(
-        FailureKind::Unsupported,
-        format!(
-            "{name} lies in {found}, not in {}: the options db_paths and cf_paths are not supported",
-            home.display()
-        ),
-    )
+    let home = home.display();
+    let cause = format!("{name} lies in {found}, not in {home}: {PATHS_UNSUPPORTED}");
+    Failure::new(FailureKind::Unsupported, cause)
 }
 
 /// The listed files by what becomes of them.

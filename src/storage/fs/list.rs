@@ -4,6 +4,11 @@
 //! order of the whole: `a-b` before `a/b`. A page reads the folders on its way in full and holds
 //! one folder's names in memory for each level.
 //!
+//! What no object can be named, a name that begins with a dot, is listed as well, so that somebody
+//! can be told of it: a folder of such a name as that one name, with a slash behind, and not looked
+//! into (some file systems keep all their snapshots in one). Left out is what is ours or the file
+//! system's: `.tmp`, `LOCK`, and `lost+found` at the top.
+//!
 //! A writer that died between the making of a folder and the naming of its object leaves a folder
 //! that nobody writes to again. Whoever meets an empty one on the way removes it, unless it is
 //! directly below the root; a writer that lives makes it again.
@@ -13,6 +18,7 @@ use rustix::io::Errno;
 
 use super::failure::failure;
 use super::root::{Folder, Root, join, open_directory, stat_at};
+use super::temporary;
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::storage::key::fault_of_part;
 use crate::storage::{LOCK_NAME, Page};
@@ -72,8 +78,8 @@ fn is_no_part(part: &str) -> bool {
 impl Walk<'_> {
     /// `false` once the page is full and there is more.
     fn folder(&mut self, folder: &Folder) -> Result<bool, Failure> {
-        for (name, is_folder) in self.entries(folder)? {
-            if !is_folder {
+        for (name, is_walked) in self.entries(folder)? {
+            if !is_walked {
                 if self.page.names.len() == self.limit {
                     self.page.more = true;
                     return Ok(false);
@@ -97,7 +103,7 @@ impl Walk<'_> {
     }
 
     /// What matters in one folder, in order: names seen from the root, folders with a slash
-    /// behind.
+    /// behind, and whether a folder is to be walked.
     fn entries(&mut self, folder: &Folder) -> Result<Vec<(String, bool)>, Failure> {
         let fail = |errno| failure(errno, "list", &self.root.shown(&folder.name));
         let mut entries = Vec::new();
@@ -106,8 +112,11 @@ impl Walk<'_> {
             let entry = entry.map_err(fail)?;
             // A name that is no text parses as none of ours, whatever it is shown as.
             let leaf = entry.file_name().to_string_lossy();
-            is_empty &= leaf == "." || leaf == "..";
-            if leaf.starts_with('.')
+            if leaf == "." || leaf == ".." {
+                continue;
+            }
+            is_empty = false;
+            if leaf == temporary::FOLDER
                 || leaf == LOCK_NAME
                 || folder.name.is_empty() && leaf == LOST_AND_FOUND
             {
@@ -126,8 +135,9 @@ impl Walk<'_> {
             if is_folder {
                 name.push('/');
             }
-            if self.matters(&name, is_folder) {
-                entries.push((name, is_folder));
+            let is_walked = is_folder && !leaf.starts_with('.');
+            if self.matters(&name, is_walked) {
+                entries.push((name, is_walked));
             }
         }
         if is_empty {
@@ -137,11 +147,11 @@ impl Walk<'_> {
         Ok(entries)
     }
 
-    fn matters(&self, name: &str, is_folder: bool) -> bool {
-        let fits = name.starts_with(self.prefix) || is_folder && self.prefix.starts_with(name);
+    fn matters(&self, name: &str, is_walked: bool) -> bool {
+        let fits = name.starts_with(self.prefix) || is_walked && self.prefix.starts_with(name);
         let is_ahead = self
             .after
-            .is_none_or(|after| name > after || is_folder && after.starts_with(name));
+            .is_none_or(|after| name > after || is_walked && after.starts_with(name));
         fits && is_ahead
     }
 }

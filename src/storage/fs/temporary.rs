@@ -29,7 +29,7 @@ use crate::protocol::answer::{Failure, FailureKind};
 use crate::storage::step::Step;
 
 /// The folder of the temporaries, in the root. No key begins with a dot.
-const FOLDER: &str = ".tmp";
+pub(super) const FOLDER: &str = ".tmp";
 const LOCK_SUFFIX: &str = ".lock";
 /// How many names are tried that turn out to be taken or swept away.
 const NAME_TRIES_MAX: usize = 16;

@@ -40,6 +40,7 @@ fn acknowledge(attempt: AttemptId, epoch: u64) -> Message {
         checkpoint: CheckpointId(2),
         files: FileSet::Full(vec![]),
         user_bytes: vec![],
+        families: Vec::new(),
         cut_at: crate::protocol::time::WallClock(5),
         floor: 3,
     })

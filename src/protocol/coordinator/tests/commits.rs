@@ -1,8 +1,9 @@
 //! Commits: in doubt, refused, overtaken, failed; leadership; what deposed leaders may do.
 
 use alloc::collections::BTreeSet;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::world::*;
@@ -12,7 +13,7 @@ use crate::protocol::file::FileSet;
 use crate::protocol::guest::{Guest, PinWish};
 use crate::protocol::id::*;
 use crate::protocol::limits::Limits;
-use crate::protocol::manifest::{Expected, PinOwner};
+use crate::protocol::manifest::{Change, Expected, PinOwner, Record};
 use crate::protocol::message::*;
 use crate::protocol::store::StoreCall;
 use crate::protocol::time::Timestamp;
@@ -551,4 +552,75 @@ fn states_that_differ_by_the_clock_alone_are_equal() {
             .collect::<alloc::vec::Vec<_>>()
     };
     assert_eq!(ignore_sweep(&early), ignore_sweep(&late));
+}
+
+/// The operators that the record of a checkpoint's completion describes.
+fn described_by(world: &World, checkpoint: CheckpointId) -> usize {
+    let objects = world.store.objects.iter();
+    let records = objects
+        .filter(|(name, _)| name.starts_with(MANIFEST_PREFIX))
+        .filter_map(|(_, object)| Record::decode(object).ok());
+    let completing: Vec<_> = records
+        .filter(|record| {
+            let mut completions = record.changes.iter().filter_map(Change::completion);
+            completions.any(|completion| completion.checkpoint == checkpoint)
+        })
+        .collect();
+    assert_eq!(completing.len(), 1, "{checkpoint}");
+    let changes = completing[0].changes.iter();
+    changes
+        .map(|change| match change {
+            Change::Describe { operators } => operators.len(),
+            _ => 0,
+        })
+        .sum()
+}
+
+#[test]
+fn each_checkpoint_names_its_families_and_a_record_those_that_came_or_went() {
+    let families =
+        |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_string()).collect() };
+    let mut config = config();
+    config.num_retained = 9;
+    let mut world = World::running(config, 1);
+    let mut expected = Vec::new();
+    for (number, (names, described)) in [
+        (vec![], 0),
+        (vec!["default"], 1),
+        (vec!["default"], 0),
+        (vec!["", "default", "line\nbreak", "ä"], 1),
+        (vec!["default"], 1),
+        (vec![], 1),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        world.families = families(&names);
+        let checkpoint = world.complete(&[number as u64 + 1], &[]);
+        assert_eq!(described_by(&world, checkpoint), described, "{names:?}");
+        expected.push((checkpoint, world.families.clone()));
+    }
+    for (checkpoint, names) in expected {
+        let recorded = &world.manifest().checkpoint(checkpoint).unwrap().families;
+        let of_operator = recorded.get(&SUBTASK.operator);
+        assert_eq!(of_operator.is_some(), !names.is_empty());
+        assert_eq!(of_operator.cloned().unwrap_or_default(), names);
+    }
+
+    // What contradicts itself is no input to a record.
+    let limits = Limits::default();
+    for (names, found) in [
+        (families(&["b", "a"]), Contradiction::Disordered),
+        (families(&["a", "a"]), Contradiction::Disordered),
+        (
+            vec!["x".repeat(limits.family_bytes_max + 1)],
+            Contradiction::TooLarge,
+        ),
+    ] {
+        let checkpoint = world.trigger();
+        world.families = names;
+        let _ = world.acknowledge(checkpoint, &[], &[]);
+        let reason = AbortReason::Contradiction(SUBTASK, found);
+        assert!(world.told(&Notice::Aborted { checkpoint, reason }));
+    }
 }

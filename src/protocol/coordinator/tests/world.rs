@@ -159,6 +159,8 @@ pub struct World {
     pub held: VecDeque<StoreCall>,
     /// What acknowledgements say is the lowest number that may yet be named for the first time.
     pub floor: u64,
+    /// The column families that acknowledgements tell.
+    pub families: Vec<String>,
     requests: u64,
 }
 
@@ -227,6 +229,7 @@ impl World {
             sent: Vec::new(),
             held: VecDeque::new(),
             floor: 0,
+            families: Vec::new(),
             requests: 0,
         };
         world.drain();
@@ -360,6 +363,7 @@ impl World {
             checkpoint,
             files,
             user_bytes: vec![1, 2, 3],
+            families: self.families.clone(),
             cut_at: WallClock(5),
             floor: self.floor,
         })))

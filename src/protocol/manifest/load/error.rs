@@ -8,11 +8,12 @@ use crate::protocol::id::{Epoch, ManifestName, ObjectName, RootId, Version};
 use crate::protocol::manifest::{ApplyError, DecodeError, ManifestDamage};
 
 /// Something was damaged and could be done without.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadWarning {
     /// The newest snapshot could not be used; the same manifest was made from the one before it
     /// and the records since.
+    #[error("{name} could not be used, and the whole manifest before it was: {error}")]
     SnapshotSkipped {
         /// The snapshot.
         name: ManifestName,

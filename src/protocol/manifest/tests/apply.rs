@@ -269,6 +269,35 @@ fn refused_after(first: Vec<Change>, changes: Vec<Change>) -> ApplyError {
     error
 }
 
+/// Of the record's changes, a completion has what was described before it.
+#[test]
+fn a_checkpoint_keeps_the_families_that_its_operators_had() {
+    let described = |names: &[&str]| {
+        let mut operator = operator();
+        operator.families = names.iter().map(|name| (*name).to_string()).collect();
+        Change::Describe {
+            operators: vec![operator],
+        }
+    };
+    let mut history = base();
+    let changes = vec![
+        described(&["default"]),
+        complete(4, Some(3), 4, &[3]),
+        described(&["default", "timers"]),
+    ];
+    history.commit(changes, false);
+    history.commit(vec![complete(5, Some(4), 5, &[4])], false);
+    let families = |checkpoint| {
+        let checkpoint = history.manifest.checkpoint(CheckpointId(checkpoint));
+        let families = checkpoint.unwrap().families.values().flatten();
+        families.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(families(3), Vec::<String>::new());
+    assert_eq!(families(4), ["default"]);
+    assert_eq!(families(5), ["default", "timers"]);
+    assert_eq!(history.manifest.validate(), Ok(()));
+}
+
 #[test]
 fn records_of_another_version_or_epoch_are_refused() {
     let mut manifest = base().manifest;

@@ -60,6 +60,10 @@ fn own(number: u64) -> FileName {
     }
 }
 
+fn families(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_string()).collect()
+}
+
 fn local(name: &str) -> LocalName {
     LocalName::new(name).unwrap()
 }
@@ -234,6 +238,7 @@ impl Hand {
             checkpoint: id(checkpoint),
             files,
             user_bytes: vec![u8::try_from(checkpoint).unwrap()],
+            families: families(&["default", "timers"]),
             cut_at: WallClock(checkpoint * 10),
         }
     }

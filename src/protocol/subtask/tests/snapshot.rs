@@ -42,6 +42,7 @@ fn a_snapshot_goes_from_trigger_to_acknowledgement() {
         checkpoint: id(5),
         files: full(&[(1, "1.sst"), (2, "2.sst"), (3, PACK)]),
         user_bytes: vec![5],
+        families: families(&["default", "timers"]),
         cut_at: WallClock(50),
         floor: 1,
     };
@@ -70,6 +71,7 @@ fn a_subtask_without_files_acknowledges_none() {
         checkpoint: id(5),
         files: Vec::new(),
         user_bytes: vec![1, 2, 3],
+        families: Vec::new(),
         cut_at: WallClock(50),
     };
     let actions = hand.give(taken);
@@ -287,6 +289,7 @@ fn a_list_that_could_not_be_restored_is_declined() {
     };
     let limits = Limits {
         user_bytes_max: 2,
+        family_bytes_max: 2,
         acknowledged_files_max: 3,
         ..Limits::default()
     };
@@ -295,24 +298,49 @@ fn a_list_that_could_not_be_restored_is_declined() {
         (
             vec![state("a"), state("a"), pack("p")],
             0,
+            families(&[]),
             FailureKind::Corrupt,
         ),
-        (vec![state("a"), pack("a")], 0, FailureKind::Corrupt),
-        (vec![pack("p"), pack("q")], 0, FailureKind::Corrupt),
-        (vec![state("a")], 0, FailureKind::Corrupt),
-        (vec![pack("p")], 3, FailureKind::TooLarge),
+        (
+            vec![state("a"), pack("a")],
+            0,
+            families(&[]),
+            FailureKind::Corrupt,
+        ),
+        (
+            vec![pack("p"), pack("q")],
+            0,
+            families(&[]),
+            FailureKind::Corrupt,
+        ),
+        (vec![state("a")], 0, families(&[]), FailureKind::Corrupt),
+        (vec![pack("p")], 3, families(&[]), FailureKind::TooLarge),
         (
             vec![state("a"), state("b"), state("c"), pack("p")],
             0,
+            families(&[]),
             FailureKind::TooLarge,
         ),
+        (
+            vec![pack("p")],
+            0,
+            families(&["a", "bc"]),
+            FailureKind::TooLarge,
+        ),
+        (
+            vec![pack("p")],
+            0,
+            families(&["a", "a"]),
+            FailureKind::Corrupt,
+        ),
     ];
-    for (checkpoint, (files, user_bytes, kind)) in (5..).zip(cases) {
+    for (checkpoint, (files, user_bytes, families, kind)) in (5..).zip(cases) {
         hand.trigger(checkpoint, None);
         let actions = hand.give(Event::SnapshotTaken {
             checkpoint: id(checkpoint),
             files,
             user_bytes: vec![0; user_bytes],
+            families,
             cut_at: WallClock(0),
         });
         assert_eq!(actions[0], release_snapshot(checkpoint));

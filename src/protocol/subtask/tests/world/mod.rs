@@ -495,6 +495,7 @@ impl World {
             checkpoint,
             files: files.collect(),
             user_bytes: Vec::new(),
+            families: Vec::new(),
             cut_at: WallClock(0),
         };
         self.last_cut.clone_from(&cut);
