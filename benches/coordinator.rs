@@ -222,6 +222,7 @@ impl World {
             checkpoint: self.triggered,
             files,
             user_bytes: vec![1; 16],
+            families: Vec::new(),
             cut_at: WallClock(1),
             floor: 1,
         }))
