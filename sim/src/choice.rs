@@ -42,7 +42,7 @@ impl Ratio {
 }
 
 macro_rules! labels {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident = $text:literal, $words:literal;)*) => {
         /// What is chosen. The text names it in stories and scenario files.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Label { $($(#[$doc])* $name,)* }
@@ -57,6 +57,12 @@ macro_rules! labels {
                 match self { $(Self::$name => $text,)* }
             }
 
+            /// What another choice than the benign one does, in words.
+            #[must_use]
+            pub const fn words(self) -> &'static str {
+                match self { $(Self::$name => $words,)* }
+            }
+
             /// The one with this name.
             #[must_use]
             pub fn parse(name: &str) -> Option<Self> {
@@ -68,61 +74,61 @@ macro_rules! labels {
 
 labels! {
     /// What the profile is made of.
-    Profile = "profile",
+    Profile = "profile", "what the world is like";
     /// Which faults the profile has.
-    FaultClass = "fault-class",
+    FaultClass = "fault-class", "a class of faults";
     /// What the user does next to the state.
-    Workload = "workload",
+    Workload = "workload", "what is written";
     /// Whether the state is flushed or compacted.
-    Compaction = "compaction",
+    Compaction = "compaction", "a flush or compaction";
     /// How long a message travels.
-    MessageDelay = "message-delay",
+    MessageDelay = "message-delay", "a message takes longer";
     /// Whether a message is lost.
-    MessageLost = "message-lost",
+    MessageLost = "message-lost", "a message is lost";
     /// Whether a message arrives twice.
-    MessageDoubled = "message-doubled",
+    MessageDoubled = "message-doubled", "a message comes twice";
     /// Whether a message goes to a coordinator that does not lead.
-    MessageAstray = "message-astray",
+    MessageAstray = "message-astray", "a message goes astray";
     /// How long a call of the store takes on its way there.
-    StoreDelay = "store-delay",
+    StoreDelay = "store-delay", "a call takes longer";
     /// What goes wrong with a call of the store.
-    StoreFate = "store-fate",
+    StoreFate = "store-fate", "a call goes wrong";
     /// How late a call lands whose caller has stopped waiting.
-    StoreLate = "store-late",
+    StoreLate = "store-late", "how late a call lands";
     /// What a listing leaves out or still shows.
-    ListingLag = "listing-lag",
+    ListingLag = "listing-lag", "a listing is not up to date";
     /// Whether a read is corrupted or short.
-    ReadDamage = "read-damage",
+    ReadDamage = "read-damage", "a read is damaged";
     /// Whether a process crashes after a step.
-    CrashStep = "crash-step",
+    CrashStep = "crash-step", "a process dies";
     /// Whether a process crashes between two actions.
-    CrashBetween = "crash-between",
+    CrashBetween = "crash-between", "how far it came before it died";
     /// What disturbs the world next.
-    Disturbance = "disturbance",
+    Disturbance = "disturbance", "something is disturbed";
     /// Whom it strikes.
-    Victim = "victim",
+    Victim = "victim", "whom it strikes";
     /// How long it lasts.
-    Duration = "duration",
+    Duration = "duration", "how long it lasts";
     /// Which worker an attempt is placed on.
-    Placement = "placement",
+    Placement = "placement", "where an attempt is placed";
     /// What a new attempt starts from.
-    RestoreFrom = "restore-from",
+    RestoreFrom = "restore-from", "what is restored";
     /// Which subtasks are started anew.
-    Redeploy = "redeploy",
+    Redeploy = "redeploy", "which subtasks start anew";
     /// Whether the synchronous part of a snapshot fails.
-    SnapshotFate = "snapshot-fate",
+    SnapshotFate = "snapshot-fate", "a snapshot fails";
     /// How long a local step takes.
-    LocalDelay = "local-delay",
+    LocalDelay = "local-delay", "a local step takes longer";
     /// Which unsynced writes survive a power cut.
-    PowerCut = "power-cut",
+    PowerCut = "power-cut", "what survives a power cut";
     /// Random bits that are only data: nonces, jitter.
-    Data = "data",
+    Data = "data", "a random number";
     /// Damage that stays after the faults have stopped.
-    Permanent = "permanent",
+    Permanent = "permanent", "what stays damaged";
     /// What a user asks a coordinator for.
-    Request = "request",
+    Request = "request", "a user asks for something";
     /// What is wrong with an acknowledgement.
-    Garbled = "garbled",
+    Garbled = "garbled", "an acknowledgement is garbled";
 }
 
 /// A choice that was made: its label, its place among the label's choices, and the answer.
@@ -202,12 +208,13 @@ impl Choices {
         self.note(label, place, value)
     }
 
-    /// Yes or no; no is 0.
+    /// Yes or no; no is 0. What is impossible takes its place all the same: what else is switched
+    /// off shifts no later choice.
     pub fn chance(&mut self, ratio: Ratio, label: Label) -> bool {
+        let place = self.next_place(label);
         if !ratio.is_possible() {
             return false;
         }
-        let place = self.next_place(label);
         let value = match &mut self.source {
             Source::Seeded(generator) => u32::from(generator.below(ratio.among) < ratio.of),
             Source::Replayed(map) => replayed(map, label, place, 2),
@@ -370,6 +377,21 @@ mod tests {
         let again = some_choices(&mut Choices::replayed(&kept));
         for (index, (before, after)) in drawn.iter().zip(&again).enumerate() {
             assert_eq!(*after, if index % 3 == 0 { 0 } else { *before });
+        }
+    }
+
+    #[test]
+    fn what_is_impossible_takes_its_place() {
+        let third = Choice {
+            label: Label::MessageLost,
+            place: 2,
+            value: 1,
+        };
+        for first in [Ratio::NEVER, Ratio::one_in(3)] {
+            let mut choices = Choices::replayed(&[third]);
+            assert!(!choices.chance(first, Label::MessageLost));
+            assert!(!choices.chance(Ratio::one_in(2), Label::MessageLost));
+            assert!(choices.chance(Ratio::one_in(2), Label::MessageLost));
         }
     }
 

@@ -16,6 +16,8 @@ pub mod invariants;
 pub mod lsm;
 pub mod oracle;
 pub mod profile;
+pub mod report;
+pub mod reproduce;
 pub mod run;
 pub mod scenario;
 pub mod shrink;

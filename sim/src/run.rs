@@ -13,7 +13,7 @@ use crate::invariants::{Class, GarbageIsCollected, Progress, Violation, bound, g
 use crate::oracle::facts::Facts;
 use crate::profile::{Length, Profile};
 use crate::world::World;
-use crate::world::story::{Line, Story};
+use crate::world::story::Told;
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -32,8 +32,12 @@ pub struct Ended {
     pub struck: Struck,
     /// How many checkpoints completed.
     pub completed: u64,
+    /// What waits for what at the end of a run that broke a promise, in words.
+    pub waits: Vec<String>,
+    /// When it ended, in microseconds of the world's time.
+    pub ended_at: u64,
     /// What happened, if anybody listened.
-    pub lines: Vec<Line>,
+    pub told: Told,
 }
 
 /// Runs a seed.
@@ -48,7 +52,7 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
     let profile = profile.unwrap_or_else(|| Profile::draw(&mut choices, length));
     let mut world = World::new(profile);
     if listen {
-        world.story = Story::told();
+        world.listen();
     }
     let result = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut choices)));
     let violation = match result {
@@ -57,14 +61,24 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
         Err(panic) => Some(panicked(panic.as_ref())),
     };
     Ended {
-        violation,
         profile: world.profile.clone(),
         events: world.events,
         digest: world.digest.value(),
         choices: choices.made().to_vec(),
         struck: world.struck.clone(),
         completed: world.watch.facts.completions,
-        lines: world.story.lines().to_vec(),
+        waits: waits(&world, violation.as_ref()),
+        ended_at: world.now,
+        told: world.take_told(),
+        violation,
+    }
+}
+
+/// What waits for what; nothing of machines that have asserted, which can't be asked any more.
+pub(crate) fn waits(world: &World, violation: Option<&Violation>) -> Vec<String> {
+    match violation {
+        Some(violation) if violation.class != Class::Crash => world.pending_reasons(),
+        Some(_) | None => Vec::new(),
     }
 }
 

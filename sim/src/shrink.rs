@@ -1,27 +1,66 @@
 //! Shrinking: from a failing run to a short story.
 //!
-//! A run is its profile and its choices, and choice 0 is the benign one. So a run is made shorter
-//! by taking choices away, first in large pieces, then one by one, and smaller values are tried for
-//! those that stay; whatever still breaks the same promise is kept. Classes of faults that nobody
-//! needs are switched off on the way, which takes their choices with them.
+//! A run is its choices, and choice 0 is the benign one. So a run is made shorter by taking choices
+//! away, first whole classes of faults and settings, then large pieces, then one by one, and
+//! smaller values are tried for those that stay; whatever still breaks the same promise is kept.
+//! What the profile is drawn from are choices as well and shrinks with them.
 
 use crate::choice::{Choice, Choices, Label};
-use crate::faults::Fault;
 use crate::profile::{Length, Profile};
 use crate::run::{Ended, run};
 
 /// How many runs a shrinking may take.
-pub const TRIES: u32 = 3000;
+pub const TRIES: u32 = 6000;
+
+/// How far from its place a choice is tried while others are taken away.
+const AIM_DISTANCE: u32 = 12;
+
+/// What shifts others in time and does nothing else.
+const DELAYS: &[Label] = &[
+    Label::StoreDelay,
+    Label::MessageDelay,
+    Label::LocalDelay,
+    Label::Workload,
+];
 
 /// A failing run with fewer choices.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// What the run is like.
     pub profile: Profile,
-    /// The choices that are left.
+    /// How long it is.
+    pub length: Length,
+    /// The choices that are left, those of the profile among them.
     pub choices: Vec<Choice>,
     /// How many runs it took.
     pub tries: u32,
+}
+
+impl Shrunk {
+    /// The choices that are left of what happens.
+    #[must_use]
+    pub fn steps(&self) -> Vec<Choice> {
+        let choices = self.choices.iter().copied();
+        choices.filter(|choice| !is_setting(choice)).collect()
+    }
+
+    /// How many choices are left of what the world is like.
+    #[must_use]
+    pub fn setting_count(&self) -> usize {
+        self.choices.len() - self.steps().len()
+    }
+
+    /// Runs it and listens.
+    #[must_use]
+    pub fn tell(&self) -> Ended {
+        run(Choices::replayed(&self.choices), self.length, None, true)
+    }
+}
+
+/// Whether a choice says what the world is like, not what happens in it.
+#[must_use]
+pub fn is_setting(choice: &Choice) -> bool {
+    matches!(choice.label, Label::Profile | Label::FaultClass)
 }
 
 struct Shrinker {
@@ -35,15 +74,15 @@ struct Shrinker {
 /// # Panics
 /// When the run has not failed.
 #[must_use]
-pub fn shrink(failed: &Ended, tries_max: u32) -> Shrunk {
+pub fn shrink(failed: &Ended, length: Length, tries_max: u32) -> Shrunk {
     let violation = failed.violation.as_ref();
     let promise = violation.expect("only a failing run is shrunk").promise;
-    let drawn = |choice: &&Choice| !matches!(choice.label, Label::Profile | Label::FaultClass);
     let mut shrinker = Shrinker {
         promise,
         best: Shrunk {
             profile: failed.profile.clone(),
-            choices: failed.choices.iter().filter(drawn).copied().collect(),
+            length,
+            choices: failed.choices.clone(),
             tries: 0,
         },
         tries_max,
@@ -54,56 +93,100 @@ pub fn shrink(failed: &Ended, tries_max: u32) -> Shrunk {
 
 impl Shrinker {
     /// Whether this still breaks the promise; if so, it is the best so far.
-    fn keeps(&mut self, profile: &Profile, choices: &[Choice]) -> bool {
+    fn keeps(&mut self, length: Length, choices: &[Choice]) -> bool {
         if self.best.tries >= self.tries_max {
             return false;
         }
         self.best.tries += 1;
-        let ended = run(
-            Choices::replayed(choices),
-            Length::Short,
-            Some(profile.clone()),
-            false,
-        );
+        let ended = run(Choices::replayed(choices), length, None, false);
         let breaks = ended
             .violation
             .is_some_and(|found| found.promise == self.promise);
         if breaks {
             // What the run did not come to is gone as well.
             self.best.choices = ended.choices;
-            self.best.profile = profile.clone();
+            self.best.profile = ended.profile;
+            self.best.length = length;
         }
         breaks
     }
 
     fn shrink(&mut self) {
-        self.switch_classes_off();
+        let all = self.best.choices.clone();
+        self.keeps(Length::Short, &all);
+        self.drop_settings();
         self.drop_labels();
         let mut before = usize::MAX;
         while self.best.choices.len() < before && self.best.tries < self.tries_max {
             before = self.best.choices.len();
             self.drop_pieces();
+            self.aim_anew();
+            self.lower_values();
         }
-        self.lower_values();
     }
 
-    fn switch_classes_off(&mut self) {
-        for fault in Fault::ALL {
-            if self.best.profile.intensity(*fault) > 0 {
-                let mut profile = self.best.profile.clone();
-                profile.set_intensity(*fault, 0);
-                let choices = self.best.choices.clone();
-                self.keeps(&profile, &choices);
+    /// Many small delays often do nothing but let a fault strike the right request. They go, and
+    /// the fault is aimed at its neighbours instead.
+    fn aim_anew(&mut self) {
+        for label in DELAYS {
+            let all = self.best.choices.iter();
+            let delays = all.filter(|choice| choice.label == *label).count();
+            for part in [delays, delays / 2, delays / 4] {
+                if part < 2 || !self.aim_without(*label, part) {
+                    continue;
+                }
+                self.drop_pieces();
+                break;
             }
+        }
+    }
+
+    /// Takes so many of a label's choices away, the last ones first, and aims each other choice anew.
+    fn aim_without(&mut self, label: Label, part: usize) -> bool {
+        let mut fewer = self.best.choices.clone();
+        let mut left = part;
+        for index in (0..fewer.len()).rev() {
+            if left > 0 && fewer[index].label == label {
+                fewer.remove(index);
+                left -= 1;
+            }
+        }
+        for index in 0..fewer.len() {
+            if is_setting(&fewer[index]) || DELAYS.contains(&fewer[index].label) {
+                continue;
+            }
+            let place = fewer[index].place;
+            for distance in 1..=AIM_DISTANCE {
+                for aimed in [place.checked_sub(distance), place.checked_add(distance)] {
+                    let Some(aimed) = aimed else {
+                        continue;
+                    };
+                    fewer[index].place = aimed;
+                    if self.keeps(self.best.length, &fewer) {
+                        return true;
+                    }
+                }
+            }
+            fewer[index].place = place;
+        }
+        false
+    }
+
+    /// Classes of faults and settings, one by one: with a class go all choices that it alone has.
+    fn drop_settings(&mut self) {
+        let settings = self.best.choices.iter().copied();
+        let settings: Vec<Choice> = settings.filter(is_setting).collect();
+        for setting in settings {
+            let fewer = self.without(|choice| *choice == setting);
+            self.keeps(self.best.length, &fewer);
         }
     }
 
     fn drop_labels(&mut self) {
         for label in Label::ALL {
-            let fewer: Vec<_> = self.without(|choice| choice.label == *label);
+            let fewer = self.without(|choice| choice.label == *label);
             if fewer.len() < self.best.choices.len() {
-                let profile = self.best.profile.clone();
-                self.keeps(&profile, &fewer);
+                self.keeps(self.best.length, &fewer);
             }
         }
     }
@@ -122,8 +205,7 @@ impl Shrinker {
                 let mut fewer = self.best.choices.clone();
                 let end = (start + size).min(fewer.len());
                 fewer.drain(start..end);
-                let profile = self.best.profile.clone();
-                if !self.keeps(&profile, &fewer) {
+                if !self.keeps(self.best.length, &fewer) {
                     start += size;
                 }
                 if self.best.tries >= self.tries_max {
@@ -137,11 +219,15 @@ impl Shrinker {
     fn lower_values(&mut self) {
         let mut index = 0;
         while index < self.best.choices.len() && self.best.tries < self.tries_max {
-            if self.best.choices[index].value > 1 {
-                let mut lower = self.best.choices.clone();
-                lower[index].value = 1;
-                let profile = self.best.profile.clone();
-                self.keeps(&profile, &lower);
+            let value = self.best.choices[index].value;
+            for lower in [1, value / 2] {
+                if lower > 0 && lower < self.best.choices[index].value {
+                    let mut lowered = self.best.choices.clone();
+                    lowered[index].value = lower;
+                    if self.keeps(self.best.length, &lowered) {
+                        break;
+                    }
+                }
             }
             index += 1;
         }

@@ -23,29 +23,3 @@ fn a_planted_fault_is_found() {
     ];
     assert_eq!(status(&canary), Some(3));
 }
-
-#[test]
-fn good_seeds_end_with_0_and_wrong_usage_with_2() {
-    assert_eq!(status(&["run", "--seeds", "0..50"]), Some(0));
-    assert_eq!(status(&["run", "--seeds", "5"]), Some(2));
-    assert_eq!(status(&["dance"]), Some(2));
-}
-
-#[test]
-fn a_shrunk_story_is_short() {
-    let output = Command::new(env!("CARGO_BIN_EXE_stillpoint-sim"))
-        .args([
-            "bugs",
-            "--guard",
-            "LaterAckWithoutIt",
-            "--ranges",
-            "1",
-            "--stories",
-            "--json",
-        ])
-        .output()
-        .unwrap();
-    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let steps = rows[0]["story_steps"].as_u64().unwrap();
-    assert!(steps <= 15, "{rows}");
-}

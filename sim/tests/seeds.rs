@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stillpoint_sim::profile::Length;
+use stillpoint_sim::reproduce::Reproduction;
 use stillpoint_sim::run::run_seed;
 
 /// How many short seeds the test runs.
@@ -36,11 +37,16 @@ fn hold(length: Length, seeds: std::ops::Range<u64>) {
                     }
                     let ended = run_seed(seed, length);
                     if let Some(violation) = ended.violation {
+                        let run = Reproduction {
+                            seed,
+                            length,
+                            hold_open: None,
+                        };
                         failures.lock().unwrap().push(format!(
-                            "seed {seed}: {violation}\n{}\nSTILLPOINT_SEED={seed} cargo test -p \
-                             stillpoint-sim --test seeds\ncargo run --release -p stillpoint-sim -- \
-                             replay {seed}",
-                            ended.profile
+                            "{violation}\n{run}\n{}\nSTILLPOINT_SEED={seed} cargo test -p \
+                             stillpoint-sim --test seeds\n{}",
+                            ended.profile,
+                            run.command("replay")
                         ));
                     }
                 }

@@ -104,7 +104,8 @@ fn find(guard: Guard, bugs: &Bugs) -> Found {
     let millis = started.elapsed().as_millis();
     let story_steps = first.filter(|_| bugs.stories).map(|seed| {
         let ended = run(Choices::seeded(seed), Length::Short, None, false);
-        shrink::shrink(&ended, shrink::TRIES).choices.len()
+        let shrunk = shrink::shrink(&ended, Length::Short, shrink::TRIES);
+        shrunk.choices.len()
     });
     marks::hold_open(None);
     Found {
@@ -114,6 +115,12 @@ fn find(guard: Guard, bugs: &Bugs) -> Found {
         promise,
         story_steps,
     }
+}
+
+/// Milliseconds as a number of seconds, written without arithmetic on floats.
+fn seconds(millis: u128) -> serde_json::Value {
+    let text = format!("{}.{:03}", millis / 1000, millis % 1000);
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 fn report(all: &[Found], json: bool) {
@@ -126,7 +133,7 @@ fn report(all: &[Found], json: bool) {
                     "found": found.is_found(),
                     "median_seeds": found.median(),
                     "worst_seeds": found.worst(),
-                    "cpu_s": format!("{}.{:03}", found.millis / 1000, found.millis % 1000),
+                    "cpu_s": seconds(found.millis),
                     "story_steps": found.story_steps,
                     "promise": found.promise,
                 })

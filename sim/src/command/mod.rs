@@ -3,15 +3,19 @@
 //! | status | meaning |
 //! |---|---|
 //! | 0 | every promise held |
-//! | 2 | wrong usage |
+//! | 2 | wrong usage, or a file that can't be written |
 //! | 3 | a safety promise was broken |
 //! | 4 | a liveness promise was broken |
 //! | 5 | a machine asserted |
 
 mod bugs;
 mod marks_report;
+mod progress;
+mod replay;
 mod seeds;
+mod soak;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -35,14 +39,16 @@ enum Command {
     Run(Range),
     /// Run one seed and tell its story.
     Replay(Replay),
-    /// Make a failing seed's run short and tell what is left of it.
-    Shrink(Replay),
+    /// Make a failing seed's run short, tell what is left of it and write it as a scenario.
+    Shrink(Shrink),
     /// Hold each guard open in turn and see how soon that is found.
     Bugs(Bugs),
     /// Tell which rare situations are reached, and by which seed first.
     Marks(Range),
     /// Measure how many seeds and events go through in a second.
     Bench(Bench),
+    /// Run new seeds for a while and write down what came of them.
+    Soak(Soak),
 }
 
 #[derive(Args)]
@@ -71,6 +77,43 @@ struct Replay {
     /// How long the run is.
     #[arg(long, value_enum, default_value = "short")]
     length: LengthArgument,
+    /// Hold this guard open: a planted fault.
+    #[arg(long, value_parser = seeds::parse_guard)]
+    hold_open: Option<stillpoint::protocol::marks::Guard>,
+    /// Write the run as a page for a browser into this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Shrink {
+    #[command(flatten)]
+    replay: Replay,
+    /// Write the scenario into this file; else into one named after guard and seed, here.
+    #[arg(long, value_name = "FILE")]
+    scenario: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Soak {
+    /// For how long.
+    #[arg(long, default_value_t = 10)]
+    minutes: u64,
+    /// The first seed; else one that follows from the time of day and has not been run before.
+    #[arg(long)]
+    start: Option<u64>,
+    /// The most short seeds to run, whatever time is left.
+    #[arg(long, default_value_t = u64::MAX)]
+    seeds_max: u64,
+    /// How many threads run seeds.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Stop after so many failures.
+    #[arg(long, default_value_t = 20)]
+    failures_max: usize,
+    /// Where the result goes; else into a file named after the first seed, here.
+    #[arg(long, value_name = "FILE")]
+    result: Option<PathBuf>,
     /// Hold this guard open: a planted fault.
     #[arg(long, value_parser = seeds::parse_guard)]
     hold_open: Option<stillpoint::protocol::marks::Guard>,
@@ -138,15 +181,23 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
+    let json = arguments.json;
     let worst = match arguments.command {
-        Command::Run(range) => seeds::run_range(&range, arguments.json),
-        Command::Replay(replay) => seeds::replay(&replay, arguments.json),
-        Command::Shrink(replay) => seeds::shrink_seed(&replay, arguments.json),
-        Command::Bugs(wanted) => bugs::bugs(&wanted, arguments.json),
-        Command::Marks(range) => marks_report::marks(&range, arguments.json),
-        Command::Bench(bench) => seeds::bench(&bench, arguments.json),
+        Command::Run(range) => Ok(seeds::run_range(&range, json)),
+        Command::Replay(asked) => replay::replay(&asked, json),
+        Command::Shrink(asked) => replay::shrink_seed(&asked, json),
+        Command::Bugs(wanted) => Ok(bugs::bugs(&wanted, json)),
+        Command::Marks(range) => Ok(marks_report::marks(&range, json)),
+        Command::Bench(bench) => Ok(seeds::bench(&bench, json)),
+        Command::Soak(asked) => soak::soak(&asked, json),
     };
-    ExitCode::from(status(worst))
+    match worst {
+        Ok(worst) => ExitCode::from(status(worst)),
+        Err(failed) => {
+            eprintln!("error: {failed}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn status(worst: Option<Class>) -> u8 {

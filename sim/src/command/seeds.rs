@@ -1,4 +1,4 @@
-//! Running seeds: many of them, one of them, and how fast.
+//! Running many seeds, and how fast.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,14 +6,14 @@ use std::time::Instant;
 
 use serde_json::json;
 use stillpoint::protocol::marks::{self, Guard};
-use stillpoint_sim::choice::Choices;
 use stillpoint_sim::faults::Fault;
 use stillpoint_sim::invariants::{Class, Violation};
 use stillpoint_sim::profile::Length;
-use stillpoint_sim::run::{Ended, run, run_seed};
-use stillpoint_sim::shrink;
+use stillpoint_sim::reproduce::{self, Reproduction, length_name};
+use stillpoint_sim::run::run_seed;
 
-use super::{Bench, Range, Replay};
+use super::progress::Progress;
+use super::{Bench, Range};
 
 /// The guard with this name.
 pub(super) fn parse_guard(text: &str) -> Result<Guard, String> {
@@ -21,32 +21,50 @@ pub(super) fn parse_guard(text: &str) -> Result<Guard, String> {
 }
 
 /// A broken promise of a seed.
-struct Failure {
-    seed: u64,
-    violation: Violation,
+pub(super) struct Failure {
+    pub(super) run: Reproduction,
+    pub(super) violation: Violation,
+    /// What the run was like, as it was drawn from the seed.
+    pub(super) profile: String,
+}
+
+impl Failure {
+    pub(super) fn json(&self) -> serde_json::Value {
+        json!({
+            "seed": self.run.seed,
+            "length": length_name(self.run.length),
+            "promise": self.violation.promise,
+            "what": self.violation.what,
+            "profile": self.profile,
+            "revision": reproduce::revision(),
+            "features": reproduce::features(),
+            "command": self.run.command("replay"),
+        })
+    }
+
+    /// Prints what is needed to see it again.
+    pub(super) fn print(&self) {
+        println!("{}", self.violation);
+        println!("  {}", self.run);
+        for line in self.profile.lines() {
+            println!("  {line}");
+        }
+        println!("  {}", self.run.command("replay"));
+        println!();
+    }
+}
+
+/// The worst class of several failures: what the exit status tells.
+pub(super) fn worst(failures: &[Failure]) -> Option<Class> {
+    failures
+        .iter()
+        .map(|failure| failure.violation.class)
+        .max_by_key(|class| super::status(Some(*class)))
 }
 
 /// Keeps panics of machines from being printed: they are caught and reported with their seed.
 pub(super) fn silence_panics() {
     std::panic::set_hook(Box::new(|_| {}));
-}
-
-fn length_name(length: Length) -> &'static str {
-    match length {
-        Length::Short => "short",
-        Length::Long => "long",
-    }
-}
-
-fn command_for(seed: u64, length: Length, guard: Option<Guard>) -> String {
-    let length = match length {
-        Length::Short => String::new(),
-        Length::Long => format!(" --length {}", length_name(length)),
-    };
-    let guard = guard.map_or_else(String::new, |guard| {
-        format!(" --hold-open {}", guard.name())
-    });
-    format!("cargo run --release -p stillpoint-sim -- replay {seed}{length}{guard}")
 }
 
 pub(super) fn run_range(range: &Range, json: bool) -> Option<Class> {
@@ -61,6 +79,8 @@ pub(super) fn run_range(range: &Range, json: bool) -> Option<Class> {
     let failures = Mutex::new(Vec::<Failure>::new());
     let struck = Mutex::new([0_u64; Fault::COUNT]);
     let started = Instant::now();
+    let total = range.seeds.end - range.seeds.start;
+    let progress = Progress::of_seeds(total);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -74,13 +94,22 @@ pub(super) fn run_range(range: &Range, json: bool) -> Option<Class> {
                         break;
                     }
                     let ended = run_seed(seed, length);
+                    progress.advance();
                     for fault in Fault::ALL {
                         own_struck[*fault as usize] += u64::from(ended.struck.count(*fault) > 0);
                     }
                     if let Some(violation) = ended.violation {
                         found.fetch_add(1, Ordering::Relaxed);
                         if let Ok(mut failures) = failures.lock() {
-                            failures.push(Failure { seed, violation });
+                            failures.push(Failure {
+                                run: Reproduction {
+                                    seed,
+                                    length,
+                                    hold_open: range.hold_open,
+                                },
+                                violation,
+                                profile: ended.profile.to_string(),
+                            });
                         }
                     }
                 }
@@ -93,17 +122,14 @@ pub(super) fn run_range(range: &Range, json: bool) -> Option<Class> {
         }
     });
     let mut failures = failures.into_inner().unwrap_or_default();
-    failures.sort_by_key(|failure| failure.seed);
+    progress.end();
+    failures.sort_by_key(|failure| failure.run.seed);
     let seeds = next.into_inner().min(range.seeds.end) - range.seeds.start;
-    report(range, length, seeds, started, &failures, &struck, json);
-    failures
-        .iter()
-        .map(|failure| failure.violation.class)
-        .max_by_key(|class| super::status(Some(*class)))
+    report(length, seeds, started, &failures, &struck, json);
+    worst(&failures)
 }
 
 fn report(
-    range: &Range,
     length: Length,
     seeds: u64,
     started: Instant,
@@ -118,17 +144,7 @@ fn report(
         .map(|struck| *struck)
         .unwrap_or([0; Fault::COUNT]);
     if json {
-        let failures: Vec<_> = failures
-            .iter()
-            .map(|failure| {
-                json!({
-                    "seed": failure.seed,
-                    "promise": failure.violation.promise,
-                    "what": failure.violation.what,
-                    "command": command_for(failure.seed, length, range.hold_open),
-                })
-            })
-            .collect();
+        let failures: Vec<_> = failures.iter().map(Failure::json).collect();
         let struck: serde_json::Map<_, _> = Fault::ALL
             .iter()
             .map(|fault| (fault.name().to_owned(), json!(struck[*fault as usize])))
@@ -137,6 +153,9 @@ fn report(
             "{}",
             json!({
                 "seeds": seeds,
+                "length": length_name(length),
+                "revision": reproduce::revision(),
+                "features": reproduce::features(),
                 "seeds_per_s": u64::try_from(per_second).unwrap_or(u64::MAX),
                 "struck": struck,
                 "failures": failures,
@@ -145,102 +164,13 @@ fn report(
         return;
     }
     for failure in failures {
-        println!("seed {}: {}", failure.seed, failure.violation);
-        println!("  {}", command_for(failure.seed, length, range.hold_open));
+        failure.print();
     }
     println!(
         "{seeds} {} seeds, {} failed, {per_second} a second",
         length_name(length),
         failures.len()
     );
-}
-
-pub(super) fn replay(replay: &Replay, json: bool) -> Option<Class> {
-    silence_panics();
-    marks::hold_open(replay.hold_open);
-    let length = Length::from(replay.length);
-    let ended = run(Choices::seeded(replay.seed), length, None, true);
-    tell(replay.seed, &ended, json);
-    ended.violation.map(|violation| violation.class)
-}
-
-pub(super) fn shrink_seed(replay: &Replay, json: bool) -> Option<Class> {
-    silence_panics();
-    marks::hold_open(replay.hold_open);
-    let length = Length::from(replay.length);
-    let ended = run(Choices::seeded(replay.seed), length, None, false);
-    if ended.violation.is_none() {
-        println!("every promise held: there is nothing to shrink");
-        return None;
-    }
-    let shrunk = shrink::shrink(&ended, shrink::TRIES);
-    let again = run(
-        Choices::replayed(&shrunk.choices),
-        length,
-        Some(shrunk.profile),
-        true,
-    );
-    tell(replay.seed, &again, json);
-    if !json {
-        println!(
-            "{} choices of {} are left after {} tries:",
-            shrunk.choices.len(),
-            ended.choices.len(),
-            shrunk.tries
-        );
-        for choice in &shrunk.choices {
-            println!(
-                "  {} #{} = {}",
-                choice.label.name(),
-                choice.place,
-                choice.value
-            );
-        }
-    }
-    again.violation.map(|violation| violation.class)
-}
-
-fn tell(seed: u64, ended: &Ended, json: bool) {
-    if json {
-        println!("{}", replayed_json(seed, ended));
-    } else {
-        println!("{}", ended.profile);
-        println!();
-        for line in &ended.lines {
-            let from = line
-                .from
-                .as_ref()
-                .map_or_else(String::new, |from| format!(" <- {from}"));
-            println!(
-                "{:>5}.{:06}  {:<14}{from}  {}",
-                line.at / 1_000_000,
-                line.at % 1_000_000,
-                line.lane,
-                line.text
-            );
-        }
-        println!();
-        println!(
-            "{} events, {} checkpoints, digest {:016x}",
-            ended.events, ended.completed, ended.digest
-        );
-        match &ended.violation {
-            Some(violation) => println!("broken: {violation}"),
-            None => println!("every promise held"),
-        }
-    }
-}
-
-fn replayed_json(seed: u64, ended: &Ended) -> serde_json::Value {
-    json!({
-        "seed": seed,
-        "events": ended.events,
-        "completed": ended.completed,
-        "digest": format!("{:016x}", ended.digest),
-        "profile": ended.profile.to_string(),
-        "promise": ended.violation.as_ref().map(|violation| violation.promise),
-        "what": ended.violation.as_ref().map(|violation| violation.what.clone()),
-    })
 }
 
 pub(super) fn bench(bench: &Bench, json: bool) -> Option<Class> {

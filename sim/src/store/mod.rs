@@ -51,24 +51,6 @@ pub enum Request {
 }
 
 impl Request {
-    /// In words, for stories.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        match self {
-            Self::Call(StoreCall::Read { token }) => format!("read {token:?}"),
-            Self::Call(StoreCall::Put { name, .. }) => format!("put {name}"),
-            Self::Call(StoreCall::Create { .. }) => "create CURRENT".to_owned(),
-            Self::Call(StoreCall::Swap { name, .. }) => format!("swap CURRENT for {name}"),
-            Self::Call(StoreCall::DeleteFile { name }) | Self::Delete { name } => {
-                format!("delete {name}")
-            }
-            Self::Call(StoreCall::DeleteManifest { name }) => format!("delete {name}"),
-            Self::Call(StoreCall::List { listing, .. }) => format!("list {listing:?}"),
-            Self::Upload { name, .. } => format!("upload {name}"),
-            Self::Fetch { name } => format!("fetch {name}"),
-        }
-    }
-
     /// The answer to this request that says nothing but this.
     #[must_use]
     pub fn answered(&self, outcome: Plain) -> Response {

@@ -128,7 +128,7 @@ impl World {
         if self.instances.remove(&attempt).is_none() {
             return;
         }
-        self.tell(|| attempt.to_string(), Kind::Process, || how.to_owned());
+        self.tell(|| attempt.to_string(), Kind::End, || how.to_owned());
         self.fact(Fact::AttemptGone(attempt));
         self.drop_operations_of(|caller| {
             caller == Caller::Attempt(attempt) || caller == Caller::Restore(attempt)
@@ -137,16 +137,19 @@ impl World {
 
     /// Ends every attempt on a worker.
     pub(super) fn crash_worker(&mut self, worker: u32) {
-        let there: Vec<AttemptId> = self
-            .instances
-            .iter()
-            .filter(|(_, instance)| instance.worker == worker)
-            .map(|(attempt, _)| *attempt)
-            .collect();
-        for attempt in there {
+        for attempt in self.attempts_on(worker) {
             self.kill_attempt(attempt, "dies with its worker");
         }
         self.workers[worker as usize].paused_until = 0;
+    }
+
+    /// The attempts on a worker.
+    pub(super) fn attempts_on(&self, worker: u32) -> Vec<AttemptId> {
+        self.instances
+            .iter()
+            .filter(|(_, instance)| instance.worker == worker)
+            .map(|(attempt, _)| *attempt)
+            .collect()
     }
 
     /// Gives an attempt's machine an event and carries out what it asks for.
@@ -431,6 +434,11 @@ impl World {
             },
         );
         self.fact(Fact::CutTaken(checkpoint, subtask, attempt, truth));
+        self.tell(
+            || attempt.to_string(),
+            Kind::Cut,
+            || format!("takes the cut of {checkpoint}"),
+        );
         if choices.choose(4, Label::LocalDelay) == 3 {
             let delay = self.delay(choices, Label::LocalDelay, 4 * LOCAL);
             self.queue

@@ -16,7 +16,7 @@ use stillpoint::protocol::subtask;
 
 use super::script::RequestEffect;
 use super::story::{Kind, Line};
-use super::{Happening, World};
+use super::{Happening, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::lsm::Content;
@@ -31,6 +31,14 @@ pub struct Operation {
     progress: Progress,
     /// Its caller has been answered `Unknown` or will be; nothing more is to be said.
     is_silent: bool,
+}
+
+impl Operation {
+    /// In a few words.
+    pub(super) fn describe(&self) -> String {
+        let caller = words::lane_of(self.caller);
+        format!("{caller} has it {}", words::request(&self.request))
+    }
 }
 
 /// How long a caller waits for an answer, in microseconds.
@@ -62,6 +70,7 @@ impl World {
     pub(super) fn issue(&mut self, caller: Caller, request: Request, choices: &mut Choices) {
         self.note_request(caller, &request);
         let fate = self.fate(&request, choices);
+        self.tell_of_request(caller, &request, fate);
         let delay = self.delay(choices, Label::StoreDelay, TRAVEL);
         let mut operation = Operation {
             caller,
@@ -111,6 +120,46 @@ impl World {
                 operation.request.answered(Plain::Unknown),
                 self.now + DEADLINE,
             ),
+        }
+    }
+
+    /// Tells of a request, and of what goes wrong with it.
+    fn tell_of_request(&mut self, caller: Caller, request: &Request, fate: Fate) {
+        if !self.story.is_told() {
+            return;
+        }
+        let at = self.now;
+        let lane = words::lane_of(caller);
+        let what = words::request(request);
+        self.story.send(at, "store", &lane, &what);
+        let wrong = match fate {
+            Fate::Good => None,
+            Fate::Slow => Some((Fault::SlowStore, "is slow".to_owned())),
+            Fate::LostRequest => Some((Fault::LostRequests, "never gets there".to_owned())),
+            Fate::LostAnswer => Some((
+                Fault::LostAnswers,
+                "is carried out, its answer is lost".to_owned(),
+            )),
+            Fate::Late(later) => Some((
+                Fault::LateRequests,
+                format!("lands {} ms late, its caller no longer waits", later / 1000),
+            )),
+            Fate::Failed(kind) => Some((Fault::Throttling, format!("fails: {kind}"))),
+            Fate::Refused => Some((
+                Fault::SpuriousRefusals,
+                "is refused for no reason".to_owned(),
+            )),
+            Fate::Hangs => Some((Fault::HangingNames, "hangs".to_owned())),
+            Fate::Torn => Some((
+                Fault::TornPuts,
+                "leaves half of it, its answer is lost".to_owned(),
+            )),
+        };
+        match wrong {
+            None => self.story.tell(|| Line::new(at, lane, Kind::Call, what)),
+            Some((fault, wrong)) => self.story.tell_fault(fault, || {
+                Line::new(at, lane, Kind::Fault, format!("{what} - {wrong}"))
+            }),
         }
     }
 
@@ -291,27 +340,23 @@ impl World {
         for effect in effects {
             let committed = self.watch.effect(effect);
             let at = self.now;
-            let from = operation.map(|operation| lane_of(operation.caller));
             self.story.tell(|| Line {
-                at,
-                lane: "store".to_owned(),
-                kind: Kind::Store,
-                text: match effect {
-                    Effect::Stored(name, _) => format!("has {name}"),
-                    Effect::Removed(name) => format!("lacks {name}"),
-                },
-                from,
+                from: operation.map(|operation| words::lane_of(operation.caller)),
+                ..Line::new(
+                    at,
+                    "store".to_owned(),
+                    Kind::Store,
+                    match effect {
+                        Effect::Stored(name, _) => format!("has {name}"),
+                        Effect::Removed(name) => format!("lacks {name}"),
+                    },
+                )
             });
             if let Some(record) = committed {
                 self.tell(
                     || "store".to_owned(),
                     Kind::Commit,
-                    || {
-                        format!(
-                            "{} of {}: {:?}",
-                            record.version, record.epoch, record.changes
-                        )
-                    },
+                    || words::record(&record),
                 );
             }
         }
@@ -363,12 +408,28 @@ impl World {
         }
     }
 
+    fn tell_of_answer(&mut self, caller: Caller, response: &Response) {
+        if !self.story.is_told() {
+            return;
+        }
+        let at = self.now;
+        let lane = words::lane_of(caller);
+        let (asked, said) = words::response(response);
+        let since = self.story.arrive("store", &lane, &asked);
+        self.story.tell(|| Line {
+            from: Some("store".to_owned()),
+            since,
+            ..Line::new(at, lane, Kind::Answer, format!("{asked}: {said}"))
+        });
+    }
+
     pub(super) fn store_answer(
         &mut self,
         caller: Caller,
         response: Response,
         choices: &mut Choices,
     ) {
+        self.tell_of_answer(caller, &response);
         match (caller, response) {
             (Caller::Coordinator(process), Response::Call { token, answer }) => {
                 let event = coordinator::Event::IoCompleted { token, answer };
@@ -405,13 +466,5 @@ impl World {
                 self.attempt_paused_until(attempt)
             }
         }
-    }
-}
-
-/// The lane of a story in which a caller stands.
-pub(super) fn lane_of(caller: Caller) -> String {
-    match caller {
-        Caller::Coordinator(process) => process.to_string(),
-        Caller::Attempt(attempt) | Caller::Restore(attempt) => attempt.to_string(),
     }
 }

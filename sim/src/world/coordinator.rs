@@ -18,8 +18,8 @@ use stillpoint::protocol::id::{
 use stillpoint::protocol::manifest::PinOwner;
 use stillpoint::protocol::message::Message;
 
-use super::story::Kind;
-use super::{Happening, Start, World};
+use super::story::{Kind, Phase};
+use super::{Happening, Start, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::oracle::facts::{Caller, Fact, ProcessId};
@@ -113,7 +113,7 @@ impl World {
         };
         let config = self.profile.config.clone();
         let machine = Coordinator::new(self.timestamp(), config, identity);
-        self.tell(|| id.to_string(), Kind::Process, || "starts".to_owned());
+        self.tell(|| id.to_string(), Kind::Begin, || "starts".to_owned());
         self.coordinators.insert(
             id,
             CoordinatorProcess {
@@ -131,7 +131,8 @@ impl World {
         if self.coordinators.remove(&id).is_none() {
             return;
         }
-        self.tell(|| id.to_string(), Kind::Process, || "crashes".to_owned());
+        self.tell(|| id.to_string(), Kind::End, || "crashes".to_owned());
+        self.story.note_phases(self.now, id, std::iter::empty());
         self.drop_operations_of(|caller| caller == Caller::Coordinator(id));
         let delay = RESTART_DELAY * u64::from(1 + choices.choose(6, Label::Duration)) / 2;
         self.ensure_coordinator(delay);
@@ -187,6 +188,7 @@ impl World {
                 self.queue.schedule(at, Happening::CoordinatorTimer(id));
             }
         }
+        self.tell_phases(id);
         let crashes = self.profile.rate(Fault::CoordinatorCrashes, self.healed);
         let mut carried_out = actions.len();
         let is_crashing = choices.chance(crashes, Label::CrashStep);
@@ -203,6 +205,20 @@ impl World {
         }
     }
 
+    /// Tells how far a coordinator has come with its checkpoints.
+    fn tell_phases(&mut self, id: ProcessId) {
+        if !self.story.is_told() {
+            return;
+        }
+        if let Some(process) = self.coordinators.get(&id) {
+            let view = process.machine.view();
+            let pending = view.pending.keys().map(|id| (*id, Phase::Pending));
+            let committing = view.committing.keys().map(|id| (*id, Phase::Committing));
+            self.story
+                .note_phases(self.now, id, pending.chain(committing));
+        }
+    }
+
     fn carry_out_for_coordinator(&mut self, id: ProcessId, action: Action, choices: &mut Choices) {
         match action {
             Action::Store(call) => {
@@ -214,7 +230,7 @@ impl World {
                 message,
             } => self.send_to_attempt(id, to, message, choices),
             Action::Tell(notice) => {
-                self.tell(|| id.to_string(), Kind::Notice, || format!("{notice:?}"));
+                self.tell(|| id.to_string(), Kind::Notice, || words::notice(&notice));
                 self.fact(Fact::Told(id, notice.clone()));
                 self.hear(id, notice, choices);
             }
@@ -310,7 +326,8 @@ impl World {
             }
             Notice::Deposed { .. } | Notice::Failed { .. } | Notice::Closed => {
                 process.user.leads = None;
-                self.tell(|| id.to_string(), Kind::Process, || "ends".to_owned());
+                self.tell(|| id.to_string(), Kind::End, || "ends".to_owned());
+                self.story.note_phases(self.now, id, std::iter::empty());
                 self.coordinators.remove(&id);
                 let delay = RESTART_DELAY * u64::from(1 + choices.choose(4, Label::Duration));
                 self.ensure_coordinator(delay);
@@ -499,6 +516,7 @@ impl World {
     pub(super) fn pause_coordinator(&mut self, id: ProcessId, until: u64) {
         if let Some(process) = self.coordinators.get_mut(&id) {
             process.paused_until = until;
+            self.tell_pause(id.to_string(), until);
         }
     }
 

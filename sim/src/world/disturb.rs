@@ -2,7 +2,7 @@
 //!
 //! Crashes at a step stand where the step is taken; here is what comes by the clock.
 
-use super::story::Kind;
+use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
@@ -37,14 +37,7 @@ impl World {
             && let Some(id) = self.some_coordinator(choices)
         {
             let until = self.now + self.pause(choices);
-            if let Some(process) = self.coordinators.get_mut(&id) {
-                process.paused_until = until;
-            }
-            self.tell(
-                || id.to_string(),
-                Kind::Process,
-                || "stands still".to_owned(),
-            );
+            self.pause_coordinator(id, until);
         }
         if self.strikes(Fault::Rivals, choices) {
             let delay = PAUSE * u64::from(choices.choose(3, Label::Duration)) / 2;
@@ -54,11 +47,9 @@ impl World {
             let worker = choices.choose(self.profile.workers, Label::Victim);
             let until = self.now + self.pause(choices);
             self.workers[worker as usize].paused_until = until;
-            self.tell(
-                || "faults".to_owned(),
-                Kind::Fault,
-                || format!("worker {worker} stands still"),
-            );
+            for attempt in self.attempts_on(worker) {
+                self.tell_pause(attempt.to_string(), until);
+            }
         }
         if self.strikes(Fault::FalseDeaths, choices) {
             self.declare_dead(choices);
@@ -91,6 +82,20 @@ impl World {
         if self.strikes(Fault::PowerCuts, choices) {
             self.cut_power(choices);
         }
+    }
+
+    /// Tells of a process that stands still.
+    pub(super) fn tell_pause(&mut self, lane: String, until: u64) {
+        let at = self.now;
+        self.story.tell(|| Line {
+            until: Some(until),
+            ..Line::new(
+                at,
+                lane,
+                Kind::Pause,
+                format!("stands still for {} ms", until.saturating_sub(at) / 1000),
+            )
+        });
     }
 
     fn strikes(&mut self, fault: Fault, choices: &mut Choices) -> bool {

@@ -6,7 +6,7 @@ use stillpoint::protocol::message::Message;
 
 use super::script::MessageEffect;
 use super::story::{Kind, Line};
-use super::{Happening, World};
+use super::{Happening, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::lsm::local_name;
@@ -35,7 +35,9 @@ impl World {
         }
         let subtask = self.watch.facts.durable.ever_named.get(&to).copied();
         let rule = self.message_rule(&message, subtask);
-        for at in self.arrivals(rule, choices) {
+        let arrivals = self.arrivals(rule, choices);
+        self.tell_of_sending(|| from.to_string(), || to.to_string(), &message, &arrivals);
+        for at in arrivals {
             let message = Box::new(message.clone());
             let arrives = Happening::ToAttempt(to, from, message);
             if rule == Some(MessageEffect::Hold) {
@@ -66,7 +68,9 @@ impl World {
         let to = self.astray(leader, choices);
         let subtask = self.watch.facts.durable.ever_named.get(&from).copied();
         let rule = self.message_rule(&message, subtask);
-        for at in self.arrivals(rule, choices) {
+        let arrivals = self.arrivals(rule, choices);
+        self.tell_of_sending(|| from.to_string(), || to.to_string(), &message, &arrivals);
+        for at in arrivals {
             let message = Box::new(message.clone());
             let arrives = Happening::ToCoordinator(to, message);
             if rule == Some(MessageEffect::Hold) {
@@ -179,49 +183,53 @@ impl World {
         self.now + delay
     }
 
+    /// Tells of a message that is sent: it is lost, doubled or slow, or nothing is to be said yet.
+    fn tell_of_sending(
+        &mut self,
+        from: impl FnOnce() -> String,
+        to: impl FnOnce() -> String,
+        message: &Message,
+        arrivals: &[u64],
+    ) {
+        if !self.story.is_told() {
+            return;
+        }
+        let (from, to, what) = (from(), to(), words::message(message));
+        let now = self.now;
+        let (fault, fate) = match arrivals {
+            [] => (Fault::LostMessages, "is lost".to_owned()),
+            [at] if *at > now + 3 * TRAVEL => {
+                let millis = (at - now) / 1000;
+                (Fault::SlowMessages, format!("takes {millis} ms"))
+            }
+            [_] => (Fault::SlowMessages, String::new()),
+            [_, ..] => (Fault::DoubledMessages, "will arrive twice".to_owned()),
+        };
+        if !fate.is_empty() {
+            self.story.tell_fault(fault, || Line {
+                from: Some(to.clone()),
+                ..Line::new(
+                    now,
+                    from.clone(),
+                    Kind::Fault,
+                    format!("to {to}: {what} - {fate}"),
+                )
+            });
+        }
+        for _ in arrivals {
+            self.story.send(now, &from, &to, &what);
+        }
+    }
+
     /// Tells of a message that arrives.
     pub(super) fn tell_of_message(&mut self, from: String, to: String, message: &Message) {
+        let what = words::message(message);
+        let since = self.story.arrive(&from, &to, &what);
         let at = self.now;
         self.story.tell(|| Line {
-            at,
-            lane: to,
-            kind: Kind::Message,
-            text: describe(message),
             from: Some(from),
+            since,
+            ..Line::new(at, to, Kind::Message, what)
         });
-    }
-}
-
-/// A message in a few words.
-pub(super) fn describe(message: &Message) -> String {
-    match message {
-        Message::Lead(lead) => format!("lead, {}", lead.epoch),
-        Message::Attach(attach) => format!("attach to {}", attach.epoch),
-        Message::Attached(attached) => format!("attached to {}", attached.epoch),
-        Message::NotNamed(not_named) => format!("not named in {}", not_named.epoch),
-        Message::Trigger(trigger) => match trigger.base {
-            Some(base) => format!("trigger {} against {base}", trigger.checkpoint),
-            None => format!("trigger {} in full", trigger.checkpoint),
-        },
-        Message::Acknowledge(acknowledge) => {
-            let names: Vec<_> = acknowledge
-                .files
-                .named()
-                .iter()
-                .map(|file| file.name.to_string())
-                .collect();
-            format!(
-                "acknowledge {}: {}",
-                acknowledge.checkpoint,
-                names.join(" ")
-            )
-        }
-        Message::Decline(decline) => {
-            format!("decline {}: {}", decline.checkpoint, decline.failure)
-        }
-        Message::Answered(answered) => {
-            format!("answered {}: {:?}", answered.checkpoint, answered.verdict)
-        }
-        Message::Notify(notify) => format!("{} {:?}", notify.checkpoint, notify.fate),
     }
 }

@@ -78,10 +78,12 @@ impl World {
         };
         self.tell(
             || attempt.to_string(),
-            Kind::Process,
+            Kind::Begin,
             || match restore {
-                Some(checkpoint) => format!("starts as {subtask}, restores {checkpoint}"),
-                None => format!("starts as {subtask}, empty"),
+                Some(checkpoint) => {
+                    format!("starts as {subtask} on worker {worker}, restores {checkpoint}")
+                }
+                None => format!("starts as {subtask} on worker {worker}, empty"),
             },
         );
         let expected = Expected {

@@ -9,6 +9,7 @@ use stillpoint::protocol::manifest::{Current, Manifest, Record};
 use crate::invariants::{Class, Invariants, Violation};
 use crate::oracle::facts::{Fact, Facts};
 use crate::store::{Body, Effect, Store};
+use crate::world::story::FactLog;
 
 /// Facts, invariants, and the first promise that was broken.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -19,6 +20,8 @@ pub struct Watch {
     pub invariants: Invariants,
     /// The first broken promise, until somebody takes it.
     pub violation: Option<Violation>,
+    /// The facts, for people.
+    pub log: FactLog,
     /// The bytes of each manifest object in the store.
     manifests: BTreeMap<ManifestName, Arc<[u8]>>,
     current: Option<Arc<[u8]>>,
@@ -33,6 +36,7 @@ impl Watch {
         if self.violation.is_some() {
             return;
         }
+        self.log.note(self.facts.now, fact);
         if let Err(what) = self.facts.take(fact) {
             self.break_promise("RecordsMakeSense", what);
             return;

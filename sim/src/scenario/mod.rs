@@ -15,24 +15,48 @@
 //! promise held
 //! ```
 //!
+//! or, as shrinking writes it:
+//!
+//! ```text
+//! world seeded            users write, checkpoints come by themselves; no orders
+//! hold-open PinnedIsKept  a planted fault, if there is one
+//! faults rivals pins      classes of faults that may strike
+//!
+//! choose disturbance 7 1  wherever nothing is said, the benign choice is made
+//!
+//! outcome
+//! promise broken: RetainedIsRecoverable
+//! ```
+//!
 //! After the last order everything heals, and then all that must happen must happen: checkpoints
 //! complete, a restart restores, garbage goes. Every promise is checked after every event, as in a
-//! seeded run. A scenario names what it does, so it means the same on every later revision.
+//! seeded run. A scenario by orders names what it does, so it means the same on every later revision;
+//! one by choices is read and played on every later one, and says there what comes of it then.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `settings` | what the world is like, read and written |
+//! | `written` | the scenario of a run that was shrunk |
+
+mod settings;
+mod written;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 use stillpoint::protocol::coordinator::AbortReason;
 use stillpoint::protocol::id::{CheckpointId, OperatorId, SubtaskId};
+use stillpoint::protocol::marks::{self, Guard};
 
-use crate::choice::Choices;
+use self::settings::{micros, number, read_setting};
+pub use self::written::write;
+use crate::choice::{Choice, Choices, Label};
 use crate::invariants::Violation;
-use crate::profile::{Profile, StoreKind};
-use crate::run::{finish, panicked};
+use crate::profile::{Length, Profile};
+use crate::run::{finish, panicked, run};
 use crate::world::World;
 use crate::world::script::{MESSAGE_KINDS, MessageEffect, REQUEST_KINDS, RequestEffect, Rule};
-use crate::world::story::{Line, Story};
+use crate::world::story::Told;
 
 /// The longest that an `until` waits, in microseconds of the world's time.
 const PATIENCE: u64 = 60_000_000;
@@ -42,6 +66,10 @@ const PATIENCE: u64 = 60_000_000;
 pub struct Scenario {
     profile: Profile,
     orders: Vec<Order>,
+    /// The world is that of a seeded run, and these are its choices that are not benign.
+    choices: Option<Vec<Choice>>,
+    /// The planted fault.
+    hold_open: Option<Guard>,
     /// The lines of the outcome it expects.
     pub expected: Vec<String>,
 }
@@ -97,7 +125,7 @@ pub struct Outcome {
     /// The broken promise, if one is broken.
     pub violation: Option<Violation>,
     /// What happened.
-    pub story: Vec<Line>,
+    pub told: Told,
 }
 
 impl Scenario {
@@ -109,6 +137,8 @@ impl Scenario {
         let mut scenario = Self {
             profile: quiet_profile(),
             orders: Vec::new(),
+            choices: None,
+            hold_open: None,
             expected: Vec::new(),
         };
         let mut in_outcome = false;
@@ -138,21 +168,67 @@ impl Scenario {
 
     fn read(&mut self, line: &str) -> Result<(), String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        if read_setting(&mut self.profile, &words)? {
-            if !self.orders.is_empty() {
-                return Err("settings stand before the first order".to_owned());
+        let is_first = self.profile == quiet_profile() && self.choices.is_none();
+        let has_begun = !self.orders.is_empty() || self.choices.iter().flatten().next().is_some();
+        match (words.as_slice(), &mut self.choices) {
+            (["world", "seeded"], _) if is_first && !has_begun => {
+                self.profile = Profile::benign();
+                self.choices = Some(Vec::new());
             }
-            return Ok(());
+            (["world", ..], _) => return Err("this stands first, and is `world seeded`".to_owned()),
+            (["hold-open", name], _) => {
+                let guard = Guard::parse(name);
+                self.hold_open = Some(guard.ok_or_else(|| format!("there is no guard {name:?}"))?);
+            }
+            (["choose", label, place, value], Some(choices)) => {
+                choices.push(read_choice(label, place, value)?);
+            }
+            (words, choices) => {
+                if read_setting(&mut self.profile, words)? {
+                    if has_begun {
+                        return Err("settings stand before the first order".to_owned());
+                    }
+                } else if choices.is_some() {
+                    return Err(format!("{:?} is no choice", words.join(" ")));
+                } else {
+                    self.orders.push(read_order(words)?);
+                }
+            }
         }
-        self.orders.push(read_order(&words)?);
         Ok(())
+    }
+
+    /// The planted fault that it names, if it names one: then a promise is to be broken.
+    #[must_use]
+    pub fn hold_open(&self) -> Option<Guard> {
+        self.hold_open
     }
 
     /// Plays it.
     #[must_use]
     pub fn play(&self) -> Outcome {
+        marks::hold_open(self.hold_open);
+        let outcome = match &self.choices {
+            Some(choices) => self.play_choices(choices),
+            None => self.play_orders(),
+        };
+        marks::hold_open(None);
+        outcome
+    }
+
+    fn play_choices(&self, choices: &[Choice]) -> Outcome {
+        let choices = Choices::replayed(choices);
+        let ended = run(choices, Length::Short, Some(self.profile.clone()), true);
+        Outcome {
+            lines: vec![verdict(ended.violation.as_ref())],
+            violation: ended.violation,
+            told: ended.told,
+        }
+    }
+
+    fn play_orders(&self) -> Outcome {
         let mut world = World::new(self.profile.clone());
-        world.story = Story::told();
+        world.listen();
         world.writing = false;
         let mut choices = Choices::replayed(&[]);
         let mut lines = Vec::new();
@@ -174,16 +250,29 @@ impl Scenario {
         if lines.is_empty() {
             lines = outcome_of(&world);
         }
-        lines.push(match &violation {
-            None => "promise held".to_owned(),
-            Some(violation) => format!("promise broken: {}", violation.promise),
-        });
+        lines.push(verdict(violation.as_ref()));
         Outcome {
             lines,
             violation,
-            story: world.story.lines().to_vec(),
+            told: world.take_told(),
         }
     }
+}
+
+/// The last line of an outcome.
+fn verdict(violation: Option<&Violation>) -> String {
+    match violation {
+        None => "promise held".to_owned(),
+        Some(violation) => format!("promise broken: {}", violation.promise),
+    }
+}
+
+fn read_choice(label: &str, place: &str, value: &str) -> Result<Choice, String> {
+    Ok(Choice {
+        label: Label::parse(label).ok_or_else(|| format!("nothing is called {label:?}"))?,
+        place: number(place)?,
+        value: number(value)?,
+    })
 }
 
 /// A world without faults, interval or writes: everything happens by order.
@@ -196,32 +285,6 @@ fn quiet_profile() -> Profile {
     profile.config.num_retained = 1;
     profile.config.tolerable_failures = 1000;
     profile
-}
-
-fn read_setting(profile: &mut Profile, words: &[&str]) -> Result<bool, String> {
-    match words {
-        ["store", "object"] => profile.store = StoreKind::Object,
-        ["store", "directory"] => profile.store = StoreKind::Directory,
-        ["workers", n] => profile.workers = number(n)?,
-        ["operators", n] => profile.operators = number(n)?,
-        ["parallelism", n] => profile.parallelism = number(n)?,
-        ["concurrent", n] => profile.config.max_concurrent = number(n)?,
-        ["retained", n] => profile.config.num_retained = number(n)?,
-        ["tolerated", n] => profile.config.tolerable_failures = number(n)?,
-        ["timeout", time] => profile.config.timeout = duration(time)?,
-        ["min-pause", time] => {
-            profile.config.min_pause = duration(time)?;
-            profile.config.min_pause_max = profile.config.min_pause * 8;
-        }
-        ["interval", time] => profile.config.interval = Some(duration(time)?),
-        ["tail", n] => profile.config.limits.tail_records_max = number(n)?,
-        ["tombstones", n] => profile.config.limits.tombstones_max = number(n)?,
-        ["upload-tries", n] => profile.config.limits.upload_tries_max = number(n)?,
-        ["uploads", n] => profile.config.limits.uploads_in_flight_max = number(n)?,
-        ["id-block", n] => profile.config.limits.checkpoint_id_block = number(n)?,
-        _ => return Ok(false),
-    }
-    Ok(true)
 }
 
 fn read_order(words: &[&str]) -> Result<Order, String> {
@@ -265,21 +328,6 @@ fn read_order(words: &[&str]) -> Result<Order, String> {
         ["power-cut"] => Order::PowerCut,
         _ => return Err(format!("{:?} is no order", words.join(" "))),
     })
-}
-
-fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
-    word.parse().map_err(|_| format!("{word:?} is no number"))
-}
-
-fn micros(word: &str) -> Result<u64, String> {
-    match word.strip_suffix("ms") {
-        Some(millis) => Ok(number::<u64>(millis)? * 1000),
-        None => Err(format!("{word:?} is no time in ms")),
-    }
-}
-
-fn duration(word: &str) -> Result<Duration, String> {
-    micros(word).map(Duration::from_micros)
 }
 
 fn subtask(word: &str) -> Result<SubtaskId, String> {
@@ -476,6 +524,22 @@ mod tests {
         assert_eq!(bad.line, 2);
         assert!(Scenario::parse("call swap explode\n").is_err());
         assert!(Scenario::parse("retained 0\n").is_err());
+    }
+
+    #[test]
+    fn choices_and_orders_do_not_mix() {
+        let seeded = Scenario::parse("world seeded\nchoose message-lost 3 1\n").expect("good");
+        assert_eq!(seeded.choices.map(|choices| choices.len()), Some(1));
+        for bad in [
+            "choose message-lost 3 1\n",
+            "retained 2\nworld seeded\n",
+            "world seeded\nstart\n",
+            "world seeded\nchoose message-lost 3 1\nretained 2\n",
+            "world seeded\nchoose nothing 3 1\n",
+            "hold-open Nothing\n",
+        ] {
+            assert!(Scenario::parse(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! What each promise says, for a person who meets its name on a page.
+
+/// Each promise and what it says.
+const MEANINGS: &[(&str, &str)] = &[
+    (
+        "AbortedIsNotStarted",
+        "an attempt that has heard of an abort takes no snapshot for that checkpoint any more.",
+    ),
+    (
+        "AcknowledgementsAgree",
+        "what an attempt believes of its files and what the leader knows of them agree, whatever \
+         was lost, doubled or late.",
+    ),
+    (
+        "ClosingLeavesNothing",
+        "an attempt that closes in good order leaves no object behind that is its own.",
+    ),
+    (
+        "CompletedIsMonotone",
+        "completed checkpoints, epochs and versions only rise, and so do the completions that an \
+         attempt tells its user of.",
+    ),
+    (
+        "ConfigurationIsObeyed",
+        "a coordinator has no more checkpoints under way than it may, keeps the pause, and retains \
+         as many as it should.",
+    ),
+    (
+        "GarbageIsCollected",
+        "once faults have stopped, whatever no retained checkpoint needs is gone within a bound.",
+    ),
+    (
+        "HonestErrors",
+        "no damage is reported where there is none, and no start is empty where something \
+         completed.",
+    ),
+    (
+        "MachinesDoNotAssert",
+        "no machine ever finds its own state to be impossible.",
+    ),
+    (
+        "ManifestIsPlainSets",
+        "the manifest, read from the store's bytes, says the same as plain sets of files.",
+    ),
+    (
+        "NamesAreNeverReused",
+        "no name in the store ever stands for two different contents.",
+    ),
+    (
+        "OnlyTheOwnerDeletes",
+        "each object has one owner at any time, and nobody else asks for its deletion.",
+    ),
+    (
+        "Progress",
+        "once faults have stopped, the next checkpoint completes within a bound that follows from \
+         the configuration.",
+    ),
+    (
+        "RecordsMakeSense",
+        "each record that becomes durable says only what can be so after those before it.",
+    ),
+    (
+        "RestorableCheckpointExists",
+        "once a checkpoint has completed, there is always one that can be restored.",
+    ),
+    (
+        "RestoreIsExact",
+        "what a restore brings back is, key by key, what stood there at the cut.",
+    ),
+    (
+        "RetainedIsRecoverable",
+        "every file of every retained checkpoint is in the store, durable, as recorded; and so is \
+         the manifest.",
+    ),
+    (
+        "StaleIsPowerless",
+        "a superseded coordinator or attempt changes nothing that anyone can see.",
+    ),
+    (
+        "TombstoneIsNeverReferredTo",
+        "a file that was condemned is never part of a checkpoint that completes afterwards.",
+    ),
+    (
+        "UploadsAreSecured",
+        "an attempt uploads only what its snapshot holds on the local disk.",
+    ),
+];
+
+/// What a promise says, if it is known by this name.
+pub(super) fn meaning(promise: &str) -> Option<&'static str> {
+    let known = MEANINGS.iter().find(|(name, _)| *name == promise);
+    known.map(|(_, meaning)| *meaning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::{GarbageIsCollected, Invariants, Progress};
+
+    #[test]
+    fn every_promise_is_explained() {
+        let liveness = [
+            Progress::broken("", &[]).promise,
+            GarbageIsCollected::broken(&[], &[]).promise,
+        ];
+        for promise in Invariants::names().into_iter().chain(liveness) {
+            assert!(meaning(promise).is_some(), "{promise} is not explained");
+        }
+    }
+}
