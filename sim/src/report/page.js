@@ -140,7 +140,7 @@
     group: lane.kind === "attempt" ? `attempts of ${lane.title.split(", ")[1] || "?"}` : lane.kind === "coordinator" ? "coordinators" : lane.name,
     from: lane.from ?? 0, until: lane.until ?? end,
     title: `${lane.name}: ${lane.about || "from the beginning"}; ${lane.how || "to the end"}`,
-  })).sort((a, b) => rank(a) - rank(b) || a.from - b.from || a.index - b.index);
+  })).sort((a, b) => rank(a) - rank(b) || a.group.localeCompare(b.group) || a.from - b.from || a.index - b.index);
   function rank(row) {
     return { faults: 0, coordinator: 1, store: 2, attempt: 3 }[row.kind] ?? 4;
   }
@@ -475,8 +475,7 @@
     const color = COLORS[lane.kind];
     if (kind === "begin") {
       shape(lanesSvg, "rect", { x: at - 28, y: y - 8, width: 56, height: 16, fill: color, rx: 3 }, lane.title);
-      const short = lane.name.replace("coordinator ", "coord ").replace("attempt ", "att ");
-      shape(lanesSvg, "text", { x: at, y: y + 4, "text-anchor": "middle", style: "fill:#fff", text: short });
+      shape(lanesSvg, "text", { x: at, y: y + 4, "text-anchor": "middle", style: "fill:#fff", text: shortened(lane.name) });
     } else if (kind === "end") {
       shape(lanesSvg, "path", { d: `M${at - 6} ${y - 6} l12 12 m0 -12 l-12 12`, stroke: COLORS.fault, "stroke-width": 2.5 }, line[TEXT]);
     } else if (kind === "fault") {
@@ -529,7 +528,7 @@
       const x0 = (place + 0.5) * columnWidth();
       const [name, number] = lane.name.split(" ");
       const narrow = columnWidth() < 84;
-      const shown = number === undefined ? name : `${narrow ? name.slice(0, 5) : name} ${number}`;
+      const shown = number === undefined ? name : narrow ? shortened(lane.name) : lane.name;
       shape(columnsSvg, "text", { x: x0, y: 13, "text-anchor": "middle", style: `fill:${COLORS[lane.kind]};font-weight:700`, text: shown }, lane.title);
       const subtask = lane.title.split(", ")[1];
       if (subtask) shape(columnsSvg, "text", { x: x0, y: 26, "text-anchor": "middle", class: "dim", text: narrow ? subtask : `subtask ${subtask}` }, lane.about);
