@@ -28,8 +28,8 @@ const DELAYS: &[Label] = &[
 pub struct Shrunk {
     /// What the run is like.
     pub profile: Profile,
-    /// How long it is.
-    pub length: Length,
+    /// Events of the part with faults.
+    pub events: u64,
     /// The choices that are left, those of the profile among them.
     pub choices: Vec<Choice>,
     /// How many runs it took.
@@ -53,8 +53,16 @@ impl Shrunk {
     /// Runs it and listens.
     #[must_use]
     pub fn tell(&self) -> Ended {
-        run(Choices::replayed(&self.choices), self.length, None, true)
+        replayed(&self.choices, self.events, true)
     }
+}
+
+/// Runs choices, those of the profile among them, with faults for so many events.
+fn replayed(choices: &[Choice], events: u64, listen: bool) -> Ended {
+    let mut choices = Choices::replayed(choices);
+    let mut profile = Profile::draw(&mut choices, Length::Short);
+    profile.safety_events = events;
+    run(choices, Length::Short, Some(profile), listen)
 }
 
 /// Whether a choice says what the world is like, not what happens in it.
@@ -74,14 +82,14 @@ struct Shrinker {
 /// # Panics
 /// When the run has not failed.
 #[must_use]
-pub fn shrink(failed: &Ended, length: Length, tries_max: u32) -> Shrunk {
+pub fn shrink(failed: &Ended, tries_max: u32) -> Shrunk {
     let violation = failed.violation.as_ref();
-    let promise = violation.expect("only a failing run is shrunk").promise;
+    let violation = violation.expect("only a failing run is shrunk");
     let mut shrinker = Shrinker {
-        promise,
+        promise: violation.promise,
         best: Shrunk {
             profile: failed.profile.clone(),
-            length,
+            events: failed.profile.safety_events,
             choices: failed.choices.clone(),
             tries: 0,
         },
@@ -93,12 +101,12 @@ pub fn shrink(failed: &Ended, length: Length, tries_max: u32) -> Shrunk {
 
 impl Shrinker {
     /// Whether this still breaks the promise; if so, it is the best so far.
-    fn keeps(&mut self, length: Length, choices: &[Choice]) -> bool {
+    fn keeps(&mut self, events: u64, choices: &[Choice]) -> bool {
         if self.best.tries >= self.tries_max {
             return false;
         }
         self.best.tries += 1;
-        let ended = run(Choices::replayed(choices), length, None, false);
+        let ended = replayed(choices, events, false);
         let breaks = ended
             .violation
             .is_some_and(|found| found.promise == self.promise);
@@ -106,14 +114,14 @@ impl Shrinker {
             // What the run did not come to is gone as well.
             self.best.choices = ended.choices;
             self.best.profile = ended.profile;
-            self.best.length = length;
+            self.best.events = events;
         }
         breaks
     }
 
     fn shrink(&mut self) {
         let all = self.best.choices.clone();
-        self.keeps(Length::Short, &all);
+        self.keeps(Profile::benign().safety_events, &all);
         self.drop_settings();
         self.drop_labels();
         let mut before = usize::MAX;
@@ -162,7 +170,7 @@ impl Shrinker {
                         continue;
                     };
                     fewer[index].place = aimed;
-                    if self.keeps(self.best.length, &fewer) {
+                    if self.keeps(self.best.events, &fewer) {
                         return true;
                     }
                 }
@@ -178,7 +186,7 @@ impl Shrinker {
         let settings: Vec<Choice> = settings.filter(is_setting).collect();
         for setting in settings {
             let fewer = self.without(|choice| *choice == setting);
-            self.keeps(self.best.length, &fewer);
+            self.keeps(self.best.events, &fewer);
         }
     }
 
@@ -186,7 +194,7 @@ impl Shrinker {
         for label in Label::ALL {
             let fewer = self.without(|choice| choice.label == *label);
             if fewer.len() < self.best.choices.len() {
-                self.keeps(self.best.length, &fewer);
+                self.keeps(self.best.events, &fewer);
             }
         }
     }
@@ -205,7 +213,7 @@ impl Shrinker {
                 let mut fewer = self.best.choices.clone();
                 let end = (start + size).min(fewer.len());
                 fewer.drain(start..end);
-                if !self.keeps(self.best.length, &fewer) {
+                if !self.keeps(self.best.events, &fewer) {
                     start += size;
                 }
                 if self.best.tries >= self.tries_max {
@@ -224,7 +232,7 @@ impl Shrinker {
                 if lower > 0 && lower < self.best.choices[index].value {
                     let mut lowered = self.best.choices.clone();
                     lowered[index].value = lower;
-                    if self.keeps(self.best.length, &lowered) {
+                    if self.keeps(self.best.events, &lowered) {
                         break;
                     }
                 }

@@ -104,7 +104,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Found {
     let millis = started.elapsed().as_millis();
     let story_steps = first.filter(|_| bugs.stories).map(|seed| {
         let ended = run(Choices::seeded(seed), Length::Short, None, false);
-        let shrunk = shrink::shrink(&ended, Length::Short, shrink::TRIES);
+        let shrunk = shrink::shrink(&ended, shrink::TRIES);
         shrunk.choices.len()
     });
     marks::hold_open(None);

@@ -83,7 +83,7 @@ pub(super) fn shrink_seed(asked: &Shrink, json: bool) -> Result<Option<Class>, F
         }
         return Ok(None);
     }
-    let shrunk = shrink::shrink(&ended, asked_run.length, shrink::TRIES);
+    let shrunk = shrink::shrink(&ended, shrink::TRIES);
     let again = shrunk.tell();
     write_page(replay.html.as_deref(), &asked_run, &again, "shrink", true)?;
     let path = scenario_path(asked);

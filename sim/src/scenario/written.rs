@@ -8,7 +8,7 @@ use super::settings::write_settings;
 use super::verdict;
 use crate::profile::Profile;
 use crate::run::Ended;
-use crate::shrink::{Shrunk, is_setting};
+use crate::shrink::Shrunk;
 use crate::world::story::ToldChoice;
 
 /// Where a comment is broken.
@@ -32,8 +32,11 @@ pub fn write(title: &str, shrunk: &Shrunk, told: &Ended, hold_open: Option<Guard
     for setting in write_settings(&Profile::benign(), &shrunk.profile) {
         let _ = writeln!(text, "{setting}");
     }
-    text.push('\n');
-    for choice in shrunk.choices.iter().filter(|choice| !is_setting(choice)) {
+    let steps = shrunk.steps();
+    if !steps.is_empty() {
+        text.push('\n');
+    }
+    for choice in &steps {
         let line = format!(
             "choose {} {} {}",
             choice.label.name(),

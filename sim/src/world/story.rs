@@ -279,10 +279,16 @@ impl Story {
         });
     }
 
+    /// The lines so far.
+    #[must_use]
+    pub fn lines(&self) -> &[Line] {
+        self.told.as_ref().map_or(&[], |told| &told.lines)
+    }
+
     /// How many lines there are.
     #[must_use]
     pub fn line_count(&self) -> usize {
-        self.told.as_ref().map_or(0, |told| told.lines.len())
+        self.lines().len()
     }
 
     /// What was told; nothing if nobody listened.
