@@ -8,12 +8,14 @@
 //!
 //! Choice 0 is always the benign one: nothing fails, nothing is late. So an empty list is a run
 //! without faults, and shrinking a failing run is deleting entries of its list. A replayed choice
-//! is found by its label and its place among the choices of that label, so that deleting one does
-//! not shift those of other labels.
+//! is found by its label, by what it is about (an upload, an acknowledgement, ...) and by its place
+//! among those, so that deleting one does not shift the others, and that "the fourth upload fails"
+//! means so on later revisions as well.
 //!
 //! Invariant: no floats; the same source gives the same choices on every machine and build.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// A probability as a ratio of integers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -131,21 +133,112 @@ labels! {
     Garbled = "garbled", "an acknowledgement is garbled";
 }
 
-/// A choice that was made: its label, its place among the label's choices, and the answer.
+macro_rules! subjects {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What a choice is about: each label counts its choices for each subject by itself.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        pub enum Subject {
+            /// Nothing in particular.
+            #[default]
+            Nothing,
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Subject {
+            /// All of them but [`Subject::Nothing`].
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in scenario files; empty for [`Subject::Nothing`].
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::Nothing => "",
+                    $(Self::$name => $text,)*
+                }
+            }
+
+            /// The one with this name.
+            #[must_use]
+            pub fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|subject| subject.name() == name)
+            }
+        }
+    };
+}
+
+subjects! {
+    /// A message by which a leader makes itself known.
+    Lead = "lead",
+    /// A message by which an attempt follows a leader.
+    Attach = "attach",
+    /// The answer to it.
+    Attached = "attached",
+    /// The answer to an attempt that the manifest does not name.
+    NotNamed = "not-named",
+    /// A trigger.
+    Trigger = "trigger",
+    /// An acknowledgement.
+    Acknowledge = "acknowledge",
+    /// A decline.
+    Decline = "decline",
+    /// The answer to an acknowledgement or a decline.
+    Answered = "answered",
+    /// The news that a checkpoint is complete.
+    Completed = "completed",
+    /// The news that one is aborted.
+    Aborted = "aborted",
+    /// The news that one is subsumed.
+    Subsumed = "subsumed",
+    /// A read of `CURRENT` or a manifest object.
+    Read = "read",
+    /// A put of a manifest object.
+    Put = "put",
+    /// The creation of `CURRENT`.
+    Create = "create",
+    /// A swap of `CURRENT`.
+    Swap = "swap",
+    /// An upload of a state file.
+    Upload = "upload",
+    /// A delete of a state file.
+    Delete = "delete",
+    /// A delete of a manifest object.
+    DeleteManifest = "delete-manifest",
+    /// A listing.
+    List = "list",
+    /// A read of a state file.
+    Fetch = "fetch",
+}
+
+/// How many places are counted for each label.
+const SUBJECTS: usize = Subject::ALL.len() + 1;
+
+/// A choice that was made: what it was, its place among the like, and the answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Choice {
     /// What was chosen.
     pub label: Label,
-    /// The how-manieth choice of this label it was, from 0.
+    /// What it was about.
+    pub subject: Subject,
+    /// The how-manieth choice of this label and subject it was, from 0.
     pub place: u32,
     /// The answer.
     pub value: u32,
 }
 
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label.name())?;
+        if self.subject != Subject::Nothing {
+            write!(f, " {}", self.subject.name())?;
+        }
+        write!(f, " {} {}", self.place, self.value)
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Source {
     Seeded(Generator),
-    Replayed(BTreeMap<(Label, u32), u32>),
+    Replayed(BTreeMap<(Label, Subject, u32), u32>),
     Scripted { answers: Vec<u32>, next: usize },
 }
 
@@ -153,6 +246,7 @@ enum Source {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Choices {
     source: Source,
+    subject: Subject,
     places: Vec<u32>,
     made: Vec<Choice>,
     asked: Vec<u32>,
@@ -162,7 +256,8 @@ impl Choices {
     fn new(source: Source) -> Self {
         Self {
             source,
-            places: vec![0; Label::ALL.len()],
+            subject: Subject::Nothing,
+            places: vec![0; Label::ALL.len() * SUBJECTS],
             made: Vec::new(),
             asked: Vec::new(),
         }
@@ -179,7 +274,7 @@ impl Choices {
     pub fn replayed(choices: &[Choice]) -> Self {
         let map = choices
             .iter()
-            .map(|choice| ((choice.label, choice.place), choice.value))
+            .map(|choice| ((choice.label, choice.subject, choice.place), choice.value))
             .collect();
         Self::new(Source::Replayed(map))
     }
@@ -202,7 +297,7 @@ impl Choices {
         let place = self.next_place(label);
         let value = match &mut self.source {
             Source::Seeded(generator) => generator.below(n),
-            Source::Replayed(map) => replayed(map, label, place, n),
+            Source::Replayed(map) => replayed(map, (label, self.subject, place), n),
             Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, n),
         };
         self.note(label, place, value)
@@ -217,7 +312,7 @@ impl Choices {
         }
         let value = match &mut self.source {
             Source::Seeded(generator) => u32::from(generator.below(ratio.among) < ratio.of),
-            Source::Replayed(map) => replayed(map, label, place, 2),
+            Source::Replayed(map) => replayed(map, (label, self.subject, place), 2),
             Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, 2),
         };
         self.note(label, place, value) == 1
@@ -234,7 +329,7 @@ impl Choices {
         let n = u32::try_from(weights.len()).unwrap_or(u32::MAX);
         let value = match &mut self.source {
             Source::Seeded(generator) => by_weight(weights, generator.below(total)),
-            Source::Replayed(map) => replayed(map, label, place, n),
+            Source::Replayed(map) => replayed(map, (label, self.subject, place), n),
             Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, n),
         };
         self.note(label, place, value)
@@ -252,8 +347,13 @@ impl Choices {
         &self.asked
     }
 
+    /// Says what the next choices are about; returns what they were about so far.
+    pub fn about(&mut self, subject: Subject) -> Subject {
+        std::mem::replace(&mut self.subject, subject)
+    }
+
     fn next_place(&mut self, label: Label) -> u32 {
-        let place = &mut self.places[label as usize];
+        let place = &mut self.places[label as usize * SUBJECTS + self.subject as usize];
         *place += 1;
         *place - 1
     }
@@ -262,6 +362,7 @@ impl Choices {
         if value != 0 {
             self.made.push(Choice {
                 label,
+                subject: self.subject,
                 place,
                 value,
             });
@@ -270,8 +371,8 @@ impl Choices {
     }
 }
 
-fn replayed(map: &BTreeMap<(Label, u32), u32>, label: Label, place: u32, n: u32) -> u32 {
-    map.get(&(label, place)).map_or(0, |value| value % n)
+fn replayed(map: &BTreeMap<(Label, Subject, u32), u32>, key: (Label, Subject, u32), n: u32) -> u32 {
+    map.get(&key).map_or(0, |value| value % n)
 }
 
 fn scripted(answers: &[u32], next: &mut usize, asked: &mut Vec<u32>, n: u32) -> u32 {
@@ -381,9 +482,31 @@ mod tests {
     }
 
     #[test]
+    fn each_subject_has_places_of_its_own() {
+        let lost = Choice {
+            label: Label::MessageLost,
+            subject: Subject::Trigger,
+            place: 0,
+            value: 1,
+        };
+        let mut choices = Choices::replayed(&[lost]);
+        let mut is_lost = |subject| {
+            choices.about(subject);
+            choices.chance(Ratio::one_in(2), Label::MessageLost)
+        };
+        assert!(!is_lost(Subject::Acknowledge));
+        assert!(is_lost(Subject::Trigger));
+        assert!(!is_lost(Subject::Trigger));
+        for subject in Subject::ALL {
+            assert_eq!(Subject::parse(subject.name()), Some(*subject));
+        }
+    }
+
+    #[test]
     fn what_is_impossible_takes_its_place() {
         let third = Choice {
             label: Label::MessageLost,
+            subject: Subject::Nothing,
             place: 2,
             value: 1,
         };

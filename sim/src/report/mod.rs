@@ -186,7 +186,7 @@ fn choices(subject: &Subject, told: &Told) -> Vec<Choice> {
     let mut events: Vec<Choice> = Vec::new();
     for known in &told.choices {
         let made = &known.choice;
-        let label = format!("{} {} = {}", made.label.name(), made.place, made.value);
+        let label = made.to_string();
         if let Some(event) = events.last_mut()
             && event.at == known.at
             && event.during == known.during

@@ -23,6 +23,7 @@
 //! faults rivals pins      classes of faults that may strike
 //!
 //! choose disturbance 7 1  wherever nothing is said, the benign choice is made
+//! choose store-fate upload 3 1
 //!
 //! outcome
 //! promise broken: RetainedIsRecoverable
@@ -50,7 +51,7 @@ use stillpoint::protocol::marks::{self, Guard};
 
 use self::settings::{micros, number, read_setting};
 pub use self::written::write;
-use crate::choice::{Choice, Choices, Label};
+use crate::choice::{Choice, Choices, Label, Subject};
 use crate::invariants::Violation;
 use crate::profile::{Length, Profile};
 use crate::run::{finish, panicked, run};
@@ -180,9 +181,7 @@ impl Scenario {
                 let guard = Guard::parse(name);
                 self.hold_open = Some(guard.ok_or_else(|| format!("there is no guard {name:?}"))?);
             }
-            (["choose", label, place, value], Some(choices)) => {
-                choices.push(read_choice(label, place, value)?);
-            }
+            (["choose", words @ ..], Some(choices)) => choices.push(read_choice(words)?),
             (words, choices) => {
                 if read_setting(&mut self.profile, words)? {
                     if has_begun {
@@ -267,9 +266,19 @@ fn verdict(violation: Option<&Violation>) -> String {
     }
 }
 
-fn read_choice(label: &str, place: &str, value: &str) -> Result<Choice, String> {
+fn read_choice(words: &[&str]) -> Result<Choice, String> {
+    let (label, subject, place, value) = match words {
+        [label, place, value] => (label, Subject::Nothing, place, value),
+        [label, subject, place, value] => {
+            let known = Subject::parse(subject);
+            let subject = known.ok_or_else(|| format!("nothing is about {subject:?}"))?;
+            (label, subject, place, value)
+        }
+        _ => return Err("a choice is: label, what it is about, place, value".to_owned()),
+    };
     Ok(Choice {
         label: Label::parse(label).ok_or_else(|| format!("nothing is called {label:?}"))?,
+        subject,
         place: number(place)?,
         value: number(value)?,
     })
@@ -528,7 +537,8 @@ mod tests {
 
     #[test]
     fn choices_and_orders_do_not_mix() {
-        let seeded = Scenario::parse("world seeded\nchoose message-lost 3 1\n").expect("good");
+        let seeded =
+            Scenario::parse("world seeded\nchoose message-lost trigger 3 1\n").expect("good");
         assert_eq!(seeded.choices.map(|choices| choices.len()), Some(1));
         for bad in [
             "choose message-lost 3 1\n",
@@ -536,6 +546,7 @@ mod tests {
             "world seeded\nstart\n",
             "world seeded\nchoose message-lost 3 1\nretained 2\n",
             "world seeded\nchoose nothing 3 1\n",
+            "world seeded\nchoose message-lost nothing 3 1\n",
             "hold-open Nothing\n",
         ] {
             assert!(Scenario::parse(bad).is_err(), "{bad}");

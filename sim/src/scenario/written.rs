@@ -37,16 +37,11 @@ pub fn write(title: &str, shrunk: &Shrunk, told: &Ended, hold_open: Option<Guard
         text.push('\n');
     }
     for choice in &steps {
-        let line = format!(
-            "choose {} {} {}",
-            choice.label.name(),
-            choice.place,
-            choice.value
-        );
+        let line = format!("choose {choice}");
         let mut known = told.told.choices.iter();
         match known.find(|known| known.choice == *choice) {
             Some(known) => {
-                let _ = writeln!(text, "{line:<28} # {}", meaning(told, known));
+                let _ = writeln!(text, "{line:<36} # {}", meaning(told, known));
             }
             None => {
                 let _ = writeln!(text, "{line}");

@@ -14,7 +14,7 @@ use stillpoint::protocol::answer::{Answer, FailureKind};
 use stillpoint::protocol::coordinator;
 use stillpoint::protocol::subtask;
 
-use super::script::RequestEffect;
+use super::script::{RequestEffect, kind_of_request};
 use super::story::{Kind, Line};
 use super::{Happening, World, words};
 use crate::choice::{Choices, Label};
@@ -68,6 +68,12 @@ enum Fate {
 impl World {
     /// Sends a request to the store.
     pub(super) fn issue(&mut self, caller: Caller, request: Request, choices: &mut Choices) {
+        let before = choices.about(kind_of_request(&request));
+        self.send_off(caller, request, choices);
+        choices.about(before);
+    }
+
+    fn send_off(&mut self, caller: Caller, request: Request, choices: &mut Choices) {
         self.note_request(caller, &request);
         let fate = self.fate(&request, choices);
         self.tell_of_request(caller, &request, fate);
@@ -291,9 +297,16 @@ impl World {
     }
 
     pub(super) fn store_step(&mut self, id: u64, choices: &mut Choices) {
-        let Some(mut operation) = self.operations.remove(&id) else {
+        let Some(operation) = self.operations.remove(&id) else {
             return;
         };
+        let before = choices.about(kind_of_request(&operation.request));
+        self.carry_out(id, operation, choices);
+        choices.about(before);
+    }
+
+    /// Carries a request one step further.
+    fn carry_out(&mut self, id: u64, mut operation: Operation, choices: &mut Choices) {
         self.events += 1;
         let mut effects = Vec::new();
         let mut context = StepContext {

@@ -4,7 +4,7 @@ use stillpoint::protocol::file::{FileDescription, FileSet};
 use stillpoint::protocol::id::AttemptId;
 use stillpoint::protocol::message::Message;
 
-use super::script::MessageEffect;
+use super::script::{MessageEffect, kind_of_message};
 use super::story::{Kind, Line};
 use super::{Happening, World, words};
 use crate::choice::{Choices, Label};
@@ -35,7 +35,9 @@ impl World {
         }
         let subtask = self.watch.facts.durable.ever_named.get(&to).copied();
         let rule = self.message_rule(&message, subtask);
+        let before = choices.about(kind_of_message(&message));
         let arrivals = self.arrivals(rule, choices);
+        choices.about(before);
         self.tell_of_sending(|| from.to_string(), || to.to_string(), &message, &arrivals);
         for at in arrivals {
             let message = Box::new(message.clone());
@@ -68,7 +70,9 @@ impl World {
         let to = self.astray(leader, choices);
         let subtask = self.watch.facts.durable.ever_named.get(&from).copied();
         let rule = self.message_rule(&message, subtask);
+        let before = choices.about(kind_of_message(&message));
         let arrivals = self.arrivals(rule, choices);
+        choices.about(before);
         self.tell_of_sending(|| from.to_string(), || to.to_string(), &message, &arrivals);
         for at in arrivals {
             let message = Box::new(message.clone());

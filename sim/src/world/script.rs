@@ -10,7 +10,7 @@ use stillpoint::protocol::message::{Fate, Message};
 use stillpoint::protocol::store::StoreCall;
 
 use super::{Happening, World};
-use crate::choice::Choices;
+use crate::choice::{Choices, Subject};
 use crate::oracle::facts::ProcessId;
 use crate::store::Request;
 
@@ -98,38 +98,40 @@ pub const REQUEST_KINDS: &[&str] = &[
     "fetch",
 ];
 
-fn kind_of_message(message: &Message) -> &'static str {
+/// What kind of message it is.
+pub(super) fn kind_of_message(message: &Message) -> Subject {
     match message {
-        Message::Lead(_) => "lead",
-        Message::Attach(_) => "attach",
-        Message::Attached(_) => "attached",
-        Message::NotNamed(_) => "not-named",
-        Message::Trigger(_) => "trigger",
-        Message::Acknowledge(_) => "acknowledge",
-        Message::Decline(_) => "decline",
-        Message::Answered(_) => "answered",
+        Message::Lead(_) => Subject::Lead,
+        Message::Attach(_) => Subject::Attach,
+        Message::Attached(_) => Subject::Attached,
+        Message::NotNamed(_) => Subject::NotNamed,
+        Message::Trigger(_) => Subject::Trigger,
+        Message::Acknowledge(_) => Subject::Acknowledge,
+        Message::Decline(_) => Subject::Decline,
+        Message::Answered(_) => Subject::Answered,
         Message::Notify(notify) => match notify.fate {
-            Fate::Completed => "completed",
-            Fate::Aborted => "aborted",
-            Fate::Subsumed => "subsumed",
+            Fate::Completed => Subject::Completed,
+            Fate::Aborted => Subject::Aborted,
+            Fate::Subsumed => Subject::Subsumed,
         },
     }
 }
 
-fn kind_of_request(request: &Request) -> &'static str {
+/// What kind of request it is.
+pub(super) fn kind_of_request(request: &Request) -> Subject {
     match request {
         Request::Call(call) => match call {
-            StoreCall::Read { .. } => "read",
-            StoreCall::Put { .. } => "put",
-            StoreCall::Create { .. } => "create",
-            StoreCall::Swap { .. } => "swap",
-            StoreCall::DeleteFile { .. } => "delete",
-            StoreCall::DeleteManifest { .. } => "delete-manifest",
-            StoreCall::List { .. } => "list",
+            StoreCall::Read { .. } => Subject::Read,
+            StoreCall::Put { .. } => Subject::Put,
+            StoreCall::Create { .. } => Subject::Create,
+            StoreCall::Swap { .. } => Subject::Swap,
+            StoreCall::DeleteFile { .. } => Subject::Delete,
+            StoreCall::DeleteManifest { .. } => Subject::DeleteManifest,
+            StoreCall::List { .. } => Subject::List,
         },
-        Request::Upload { .. } => "upload",
-        Request::Delete { .. } => "delete",
-        Request::Fetch { .. } => "fetch",
+        Request::Upload { .. } => Subject::Upload,
+        Request::Delete { .. } => Subject::Delete,
+        Request::Fetch { .. } => Subject::Fetch,
     }
 }
 
@@ -161,7 +163,7 @@ impl World {
                 left,
             } = rule
                 && *left > 0
-                && kind == kind_of_message(message)
+                && *kind == kind_of_message(message).name()
                 && (whose.is_none() || *whose == subtask)
             {
                 *left -= 1;
@@ -179,7 +181,7 @@ impl World {
         for rule in &mut self.rules {
             if let Rule::Request { kind, effect, left } = rule
                 && *left > 0
-                && kind == kind_of_request(request)
+                && *kind == kind_of_request(request).name()
             {
                 *left -= 1;
                 return Some(*effect);
@@ -206,7 +208,7 @@ impl World {
                 (None, None)
             };
             let wanted = message.is_none_or(|message| {
-                kind.is_none_or(|kind| kind == kind_of_message(message))
+                kind.is_none_or(|kind| kind == kind_of_message(message).name())
                     && (subtask.is_none() || subtask == whose)
             });
             if wanted {
