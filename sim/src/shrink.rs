@@ -23,6 +23,19 @@ const DELAYS: &[Label] = &[
     Label::Workload,
 ];
 
+/// The longest that each of the first three can be.
+const DELAY_MAX: u32 = 3;
+/// How far apart two delays may stand that are made one.
+const JOIN_REACH: usize = 6;
+
+/// Whether a choice is a delay whose longest is [`DELAY_MAX`].
+fn is_delay(choice: &Choice) -> bool {
+    matches!(
+        choice.label,
+        Label::StoreDelay | Label::MessageDelay | Label::LocalDelay
+    )
+}
+
 /// A failing run with fewer choices.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
@@ -129,6 +142,7 @@ impl Shrinker {
             before = self.best.choices.len();
             self.drop_pieces();
             self.aim_anew();
+            self.join_delays();
             self.lower_values();
         }
     }
@@ -146,6 +160,27 @@ impl Shrinker {
                 self.drop_pieces();
                 break;
             }
+        }
+    }
+
+    /// Several short delays are often one long one: the first grows, and another goes.
+    fn join_delays(&mut self) {
+        let mut first = 0;
+        while first < self.best.choices.len() {
+            let mut other = first + 1;
+            let reach = (first + JOIN_REACH).min(self.best.choices.len());
+            let mut joined = false;
+            while other < reach && !joined && self.best.tries < self.tries_max {
+                let choices = &self.best.choices;
+                if is_delay(&choices[first]) && is_delay(&choices[other]) {
+                    let mut fewer = choices.clone();
+                    fewer[first].value = DELAY_MAX;
+                    fewer.remove(other);
+                    joined = self.keeps(self.best.events, &fewer);
+                }
+                other += 1;
+            }
+            first += usize::from(!joined);
         }
     }
 

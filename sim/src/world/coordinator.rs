@@ -18,7 +18,7 @@ use stillpoint::protocol::id::{
 use stillpoint::protocol::manifest::PinOwner;
 use stillpoint::protocol::message::Message;
 
-use super::story::{Kind, Phase};
+use super::story::Kind;
 use super::{Happening, Start, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
@@ -202,20 +202,6 @@ impl World {
         }
         if is_crashing {
             self.crash_coordinator(id, choices);
-        }
-    }
-
-    /// Tells how far a coordinator has come with its checkpoints.
-    fn tell_phases(&mut self, id: ProcessId) {
-        if !self.story.is_told() {
-            return;
-        }
-        if let Some(process) = self.coordinators.get(&id) {
-            let view = process.machine.view();
-            let pending = view.pending.keys().map(|id| (*id, Phase::Pending));
-            let committing = view.committing.keys().map(|id| (*id, Phase::Committing));
-            self.story
-                .note_phases(self.now, id, pending.chain(committing));
         }
     }
 

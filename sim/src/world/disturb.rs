@@ -2,7 +2,7 @@
 //!
 //! Crashes at a step stand where the step is taken; here is what comes by the clock.
 
-use super::story::{Kind, Line};
+use super::story::Kind;
 use super::{Happening, World};
 use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
@@ -82,20 +82,6 @@ impl World {
         if self.strikes(Fault::PowerCuts, choices) {
             self.cut_power(choices);
         }
-    }
-
-    /// Tells of a process that stands still.
-    pub(super) fn tell_pause(&mut self, lane: String, until: u64) {
-        let at = self.now;
-        self.story.tell(|| Line {
-            until: Some(until),
-            ..Line::new(
-                at,
-                lane,
-                Kind::Pause,
-                format!("stands still for {} ms", until.saturating_sub(at) / 1000),
-            )
-        });
     }
 
     fn strikes(&mut self, fault: Fault, choices: &mut Choices) -> bool {

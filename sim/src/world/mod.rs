@@ -18,7 +18,7 @@
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
 //! | `watch` | facts and invariants |
-//! | `story`, `words` | what a person is told |
+//! | `story`, `telling`, `words` | what a person is told |
 //!
 //! Invariant: a step depends on the world and the choices alone. Equal worlds given equal choices
 //! have equal futures.
@@ -32,6 +32,7 @@ mod network;
 mod restore;
 pub mod script;
 pub mod story;
+mod telling;
 mod watch;
 mod words;
 
@@ -45,11 +46,11 @@ use self::attempt::Instance;
 use self::calls::Operation;
 use self::coordinator::CoordinatorProcess;
 pub use self::happening::{Happening, Queue, Start};
-use self::story::{FactLog, Kind, Line, Story, Told};
+use self::story::{Kind, Line, Story};
 pub use self::watch::Watch;
 use crate::choice::{Choices, Label};
 use crate::digest::Digest;
-use crate::faults::{Fault, Struck};
+use crate::faults::Struck;
 use crate::invariants::Violation;
 use crate::lsm::Contents;
 use crate::oracle::facts::{Fact, ProcessId};
@@ -206,50 +207,6 @@ impl World {
         match self.watch.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(true),
-        }
-    }
-
-    /// Lets something happen and tells what the world alone knows of it: its choices, and the faults
-    /// that struck.
-    fn happen_and_tell(&mut self, happening: Happening, choices: &mut Choices) {
-        let (lane, mut during) = words::happening(&happening);
-        if let Happening::StoreStep(id) = &happening
-            && let Some(operation) = self.operations.get(id)
-        {
-            during = operation.describe();
-        }
-        let line = self.story.line_count();
-        let made = choices.made().len();
-        let struck = self.struck.clone();
-        self.happen(happening, choices);
-        let at = self.now;
-        let told = self.story.take_faults();
-        for fault in Fault::ALL {
-            if self.struck.count(*fault) > struck.count(*fault) && !told.contains(fault) {
-                let mut text = fault.name().replace('-', " ");
-                if lane != "faults" {
-                    text = format!("{text}, during: {during}");
-                }
-                let told = Line::new(at, lane.clone(), Kind::Fault, text);
-                self.story.tell_before(line, told);
-            }
-        }
-        let during = format!("{lane}: {during}");
-        self.story
-            .note_choices(at, &during, line, &choices.made()[made..]);
-    }
-
-    /// Has the story and the facts told from now on.
-    pub fn listen(&mut self) {
-        self.story = Story::told();
-        self.watch.log = FactLog::kept();
-    }
-
-    /// What was told; nothing more is from now on.
-    pub fn take_told(&mut self) -> Told {
-        Told {
-            facts: self.watch.log.take(),
-            ..self.story.take_told()
         }
     }
 
