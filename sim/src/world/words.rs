@@ -127,12 +127,20 @@ pub(super) fn notice(notice: &Notice) -> String {
         } => format!("{failures} checkpoints in a row failed: {}", reason(first)),
         Notice::Warned { warning } => format!("a warning: {warning:?}"),
         Notice::CommitFailed { failure } => format!("a commit failed: {failure}"),
+        Notice::SnapshotFailed { failure } => {
+            format!("the manifest's snapshot failed: {failure}")
+        }
         Notice::StoreTrouble { error } => format!("the store is in trouble: {error}"),
         Notice::Unparsable { names } => format!("can't parse {}", list(names)),
-        Notice::Deposed { by, unknown } if unknown.is_empty() => format!("is deposed by {by}"),
-        Notice::Deposed { by, unknown } => {
-            format!("is deposed by {by}, {} in doubt for good", list(unknown))
-        }
+        Notice::Unknown {
+            checkpoints,
+            requests,
+        } => format!(
+            "will never know what became of {} and {}",
+            list(checkpoints),
+            list(requests)
+        ),
+        Notice::Deposed { by } => format!("is deposed by {by}"),
         Notice::Failed { error } => format!("fails: {error:?}"),
         Notice::Closed => "has resigned".to_owned(),
     }
