@@ -115,6 +115,10 @@ pub(crate) fn finish(world: &mut World, choices: &mut Choices) -> Result<(), Vio
         world.deletes_hang = false;
     }
     garbage_goes(world, choices)?;
+    if world.has_guests() {
+        let what = "a guest still waits";
+        return Err(Progress::broken(what, &world.pending_reasons()));
+    }
     end_phase(world)
 }
 

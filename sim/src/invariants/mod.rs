@@ -17,6 +17,7 @@ mod garbage_is_collected;
 mod honest_errors;
 mod names_are_never_reused;
 mod only_the_owner_deletes;
+mod pins_are_kept;
 mod progress;
 mod restorable_checkpoint_exists;
 mod restore_is_exact;
@@ -35,6 +36,7 @@ pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use only_the_owner_deletes::OnlyTheOwnerDeletes;
+pub use pins_are_kept::PinsAreKept;
 pub use progress::{Progress, bound, garbage_bound};
 pub use restorable_checkpoint_exists::RestorableCheckpointExists;
 pub use restore_is_exact::RestoreIsExact;
@@ -153,6 +155,7 @@ invariants! {
     acknowledgements_agree: AcknowledgementsAgree,
     closing_leaves_nothing: ClosingLeavesNothing,
     aborted_is_not_started: AbortedIsNotStarted,
+    pins_are_kept: PinsAreKept,
 }
 
 #[cfg(test)]

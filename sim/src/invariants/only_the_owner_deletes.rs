@@ -37,6 +37,9 @@ impl Invariant for OnlyTheOwnerDeletes {
                 }
                 Ok(())
             }
+            Fact::DeleteAsked(Caller::Guest(guest), name) => {
+                Self::broken(format!("{guest} deletes {name}, and owns nothing"))
+            }
             Fact::DeleteAsked(Caller::Restore(attempt), name) => {
                 Self::broken(format!("{attempt} deletes {name} while it restores"))
             }

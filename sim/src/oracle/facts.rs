@@ -13,6 +13,7 @@ use std::fmt;
 
 use stillpoint::protocol::answer::Digest;
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
+use stillpoint::protocol::guest::{GuestError, PinWish};
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, RequestId, SubtaskId,
 };
@@ -20,6 +21,7 @@ use stillpoint::protocol::manifest::{Change, Record};
 
 use super::durable::Durable;
 use crate::lsm::{ContentId, Table};
+use crate::world::GuestId;
 
 /// One life of a coordinator process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +44,8 @@ impl fmt::Display for ProcessId {
 pub enum Caller {
     /// A coordinator.
     Coordinator(ProcessId),
+    /// Who pins a checkpoint.
+    Guest(GuestId),
     /// An attempt that runs.
     Attempt(AttemptId),
     /// An attempt that restores.
@@ -101,6 +105,8 @@ pub enum Fact {
     TriggerHeard(AttemptId, CheckpointId, Epoch),
     /// An attempt was told that a checkpoint will never be.
     AbortHeard(AttemptId, CheckpointId, Epoch),
+    /// A guest told its user whether it has what it wants.
+    GuestEnded(PinWish, Result<CheckpointId, GuestError>),
     /// This is what is left of a write that broke off.
     Torn(ContentId),
     /// Somebody made an acknowledgement contradict the registry.
@@ -245,6 +251,7 @@ impl Facts {
             | Fact::ManifestDeleteAsked(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
+            | Fact::GuestEnded(..)
             | Fact::RestoreFailed(..)
             | Fact::AttemptGone(_)
             | Fact::AttemptClosed(_)

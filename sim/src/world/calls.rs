@@ -391,6 +391,9 @@ impl World {
             (Caller::Restore(attempt), Response::Call { token, answer }) => {
                 self.manifest_read(attempt, &token, answer, choices);
             }
+            (Caller::Guest(guest), Response::Call { token, answer }) => {
+                self.guest_answered(guest, &token, answer, choices);
+            }
             (Caller::Restore(attempt), Response::Fetch { name, answer }) => {
                 self.fetched(attempt, name, answer, choices);
             }
@@ -401,6 +404,7 @@ impl World {
     pub(super) fn caller_paused_until(&self, caller: Caller) -> u64 {
         match caller {
             Caller::Coordinator(process) => self.coordinator_paused_until(process),
+            Caller::Guest(_) => 0,
             Caller::Attempt(attempt) | Caller::Restore(attempt) => {
                 self.attempt_paused_until(attempt)
             }
@@ -412,6 +416,7 @@ impl World {
 pub(super) fn lane_of(caller: Caller) -> String {
     match caller {
         Caller::Coordinator(process) => process.to_string(),
+        Caller::Guest(guest) => guest.to_string(),
         Caller::Attempt(attempt) | Caller::Restore(attempt) => attempt.to_string(),
     }
 }

@@ -461,20 +461,33 @@ impl World {
     pub(super) fn deploy(
         &mut self,
         id: ProcessId,
-        mut subtasks: Vec<SubtaskId>,
+        subtasks: Vec<SubtaskId>,
         choices: &mut Choices,
     ) {
-        let mut from = RestoreFrom::Newest;
-        let older = self.profile.rate(Fault::OlderRestores, self.healed);
-        let retained: Vec<CheckpointId> =
-            self.watch.facts.durable.retained.keys().copied().collect();
-        if retained.len() > 1 && choices.chance(older, Label::RestoreFrom) {
+        self.deploy_from(id, subtasks, RestoreFrom::Newest, choices);
+    }
+
+    /// A user goes back: everything starts from a retained checkpoint that is not the newest.
+    pub(super) fn go_back(&mut self, id: ProcessId, choices: &mut Choices) {
+        let retained = self.watch.facts.durable.retained.keys();
+        let mut older: Vec<CheckpointId> = retained.copied().collect();
+        older.pop();
+        let n = u32::try_from(older.len()).unwrap_or(0);
+        if n > 0 {
             self.struck.note(Fault::OlderRestores);
-            let n = u32::try_from(retained.len()).unwrap_or(1);
             let index = choices.choose(n, Label::RestoreFrom) as usize;
-            from = RestoreFrom::Checkpoint(retained[index]);
-            subtasks = self.subtasks();
+            let from = RestoreFrom::Checkpoint(older[index]);
+            self.deploy_from(id, self.subtasks(), from, choices);
         }
+    }
+
+    fn deploy_from(
+        &mut self,
+        id: ProcessId,
+        subtasks: Vec<SubtaskId>,
+        from: RestoreFrom,
+        choices: &mut Choices,
+    ) {
         let operators = self.operators.clone();
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;

@@ -15,6 +15,7 @@
 //! | `network` | messages |
 //! | `coordinator` | coordinator processes, and the user who deploys and supervises |
 //! | `attempt`, `restore` | attempts that run and that restore |
+//! | `guest` | others who pin checkpoints |
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
 //! | `watch` | facts and invariants |
@@ -26,6 +27,7 @@ mod attempt;
 mod calls;
 mod coordinator;
 mod disturb;
+mod guest;
 mod happening;
 mod network;
 mod restore;
@@ -42,6 +44,8 @@ use stillpoint::protocol::time::Timestamp;
 use self::attempt::Instance;
 use self::calls::Operation;
 use self::coordinator::CoordinatorProcess;
+pub use self::guest::GuestId;
+use self::guest::GuestProcess;
 pub use self::happening::{Happening, Queue, Start};
 use self::story::{Kind, Line, Story};
 pub use self::watch::Watch;
@@ -111,6 +115,8 @@ pub struct World {
     coordinators: BTreeMap<ProcessId, CoordinatorProcess>,
     coordinator_count: u32,
     starting: u32,
+    guests: BTreeMap<GuestId, GuestProcess>,
+    guest_count: u32,
     instances: BTreeMap<AttemptId, Instance>,
     started: std::collections::BTreeSet<AttemptId>,
     workers: Vec<Worker>,
@@ -162,6 +168,8 @@ impl World {
             coordinators: BTreeMap::new(),
             coordinator_count: 0,
             starting: 0,
+            guests: BTreeMap::new(),
+            guest_count: 0,
             instances: BTreeMap::new(),
             started: std::collections::BTreeSet::new(),
             workers: vec![Worker::default(); profile.workers as usize],
@@ -218,7 +226,8 @@ impl World {
             | Happening::Local(attempt, _)
             | Happening::Secure(attempt, _) => self.attempt_paused_until(*attempt),
             Happening::StoreAnswer(caller, _) => self.caller_paused_until(*caller),
-            Happening::StoreStep(_)
+            Happening::GuestTimer(_)
+            | Happening::StoreStep(_)
             | Happening::Start(_)
             | Happening::Kill(_)
             | Happening::Disturb
@@ -243,6 +252,7 @@ impl World {
         match happening {
             Happening::CoordinatorTimer(process) => self.coordinator_timer(process, choices),
             Happening::AttemptTimer(attempt) => self.attempt_timer(attempt, choices),
+            Happening::GuestTimer(guest) => self.guest_timer(guest, choices),
             Happening::StoreStep(operation) => self.store_step(operation, choices),
             Happening::StoreAnswer(caller, response) => {
                 self.store_answer(caller, *response, choices);
@@ -308,6 +318,7 @@ impl World {
     pub fn pending_reasons(&self) -> Vec<String> {
         let mut reasons = self.coordinator_reasons();
         reasons.extend(self.attempt_reasons());
+        reasons.extend(self.guest_reasons());
         reasons
     }
 

@@ -1,7 +1,7 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
 use stillpoint::protocol::file::{FileDescription, FileSet};
-use stillpoint::protocol::id::AttemptId;
+use stillpoint::protocol::id::{AttemptId, FileName};
 use stillpoint::protocol::message::Message;
 
 use super::script::MessageEffect;
@@ -101,31 +101,36 @@ impl World {
             return message;
         }
         let attempt = acknowledge.attempt;
-        let condemned = self.watch.facts.durable.tombstones.iter();
-        let mut condemned = condemned.filter(|name| name.attempt == attempt).copied();
-        let mut changed = false;
-        match &mut acknowledge.files {
-            FileSet::Delta { base, .. } if choices.choose(2, Label::Garbled) == 0 => {
-                let retained = self.watch.facts.durable.retained.keys();
-                if let Some(other) = retained.copied().rfind(|other| other != base) {
-                    *base = other;
-                    changed = true;
-                }
+        let kind = choices.choose(4, Label::Garbled);
+        let durable = &self.watch.facts.durable;
+        let changed = match (kind, &mut acknowledge.files) {
+            (0, FileSet::Delta { base, .. }) => {
+                let other = durable.retained.keys().rfind(|other| *other != base);
+                other.is_some_and(|other| {
+                    *base = *other;
+                    true
+                })
             }
-            FileSet::Delta { added: files, .. } | FileSet::Full(files) => {
-                if let (Some(name), Some(first)) = (condemned.next(), files.first().cloned()) {
-                    files.push(FileDescription { name, ..first });
-                    files.sort();
-                    // One local name each, as the rules of shape demand.
-                    for (number, file) in (900_000..).zip(files.iter_mut()) {
-                        if file.name == name {
-                            file.local = local_name(number);
-                        }
-                    }
-                    changed = true;
-                }
+            (1, FileSet::Delta { removed, .. }) => {
+                removed.push(FileName {
+                    attempt,
+                    number: u64::MAX,
+                });
+                true
             }
-        }
+            (2, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
+                let name = FileName {
+                    attempt: AttemptId(u64::MAX),
+                    number: 1,
+                };
+                add_another(files, name)
+            }
+            (_, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
+                let mut condemned = durable.tombstones.iter();
+                let condemned = condemned.find(|name| name.attempt == attempt);
+                condemned.is_some_and(|name| add_another(files, *name))
+            }
+        };
         if changed {
             self.struck.note(Fault::GarbledAcknowledgements);
             self.fact(Fact::AcknowledgementGarbled);
@@ -224,4 +229,19 @@ pub(super) fn describe(message: &Message) -> String {
         }
         Message::Notify(notify) => format!("{} {:?}", notify.checkpoint, notify.fate),
     }
+}
+
+/// Adds a file of this name, with a local name of its own as the rules of shape demand.
+fn add_another(files: &mut Vec<FileDescription>, name: FileName) -> bool {
+    let Some(first) = files.first().cloned() else {
+        return false;
+    };
+    let local = local_name(900_000);
+    files.push(FileDescription {
+        name,
+        local,
+        ..first
+    });
+    files.sort();
+    true
 }
