@@ -13,6 +13,7 @@ use crate::invariants::{Class, GarbageIsCollected, Progress, Violation, bound, g
 use crate::oracle::facts::Facts;
 use crate::profile::{Length, Profile};
 use crate::world::World;
+use crate::world::situation::Situations;
 use crate::world::story::{Line, Story};
 
 /// How a run ended.
@@ -30,6 +31,8 @@ pub struct Ended {
     pub choices: Vec<Choice>,
     /// Which faults struck.
     pub struck: Struck,
+    /// Which rare situations were reached.
+    pub situations: Situations,
     /// How many checkpoints completed.
     pub completed: u64,
     /// What happened, if anybody listened.
@@ -63,6 +66,7 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
         digest: world.digest.value(),
         choices: choices.made().to_vec(),
         struck: world.struck.clone(),
+        situations: world.situations.clone(),
         completed: world.watch.facts.completions,
         lines: world.story.lines().to_vec(),
     }

@@ -73,6 +73,14 @@ impl Instance {
         matches!(self.phase, Phase::Running(_))
     }
 
+    /// What it restores, while it does.
+    pub(super) fn restores(&self) -> Option<CheckpointId> {
+        match &self.phase {
+            Phase::Restoring(restore) => Some(restore.checkpoint()),
+            Phase::Running(_) => None,
+        }
+    }
+
     fn running(&mut self) -> Option<&mut Running> {
         match &mut self.phase {
             Phase::Running(running) => Some(running),

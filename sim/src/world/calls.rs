@@ -57,10 +57,21 @@ enum Fate {
     Torn,
 }
 
+impl Operation {
+    pub(super) fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    pub(super) fn request(&self) -> &Request {
+        &self.request
+    }
+}
+
 impl World {
     /// Sends a request to the store.
     pub(super) fn issue(&mut self, caller: Caller, request: Request, choices: &mut Choices) {
         self.note_request(caller, &request);
+        self.note_asked(caller, &request);
         let fate = self.fate(&request, choices);
         let delay = self.delay(choices, Label::StoreDelay, TRAVEL);
         let mut operation = Operation {
@@ -289,6 +300,9 @@ impl World {
 
     pub(super) fn take_effects(&mut self, effects: &[Effect], operation: Option<&Operation>) {
         for effect in effects {
+            if let Some(operation) = operation {
+                self.note_landed(operation.caller, effect);
+            }
             let committed = self.watch.effect(effect);
             let at = self.now;
             let from = operation.map(|operation| lane_of(operation.caller));
@@ -303,6 +317,7 @@ impl World {
                 from,
             });
             if let Some(record) = committed {
+                self.note_committed(operation.map(Operation::caller), &record);
                 self.tell(
                     || "store".to_owned(),
                     Kind::Commit,

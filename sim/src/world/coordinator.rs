@@ -59,6 +59,13 @@ struct User {
     closing: bool,
 }
 
+impl CoordinatorProcess {
+    /// Whether it takes itself for the leader.
+    pub(super) fn leads(&self) -> bool {
+        self.user.leads.is_some()
+    }
+}
+
 impl User {
     fn next_request(&mut self) -> RequestId {
         self.requests += 1;
@@ -228,6 +235,9 @@ impl World {
         choices: &mut Choices,
     ) {
         let id = self.addressee(id);
+        if matches!(message, Message::Acknowledge(_)) {
+            self.note_acknowledged(id);
+        }
         if self.story.is_told() {
             let from = match &message {
                 Message::Attach(attach) => attach.attempt.to_string(),
@@ -277,6 +287,7 @@ impl World {
         match notice {
             Notice::Leading { epoch } => {
                 process.user.leads = Some(epoch);
+                self.note_leading();
                 self.queue.schedule(self.now, Happening::Supervise(id));
             }
             Notice::Deployed {

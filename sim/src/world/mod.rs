@@ -18,6 +18,7 @@
 //! | `guest` | others who pin checkpoints |
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
+//! | `situation` | rare situations that must be reached |
 //! | `watch` | facts and invariants |
 //!
 //! Invariant: a step depends on the world and the choices alone. Equal worlds given equal choices
@@ -32,6 +33,7 @@ mod happening;
 mod network;
 mod restore;
 pub mod script;
+pub mod situation;
 pub mod story;
 mod watch;
 
@@ -47,6 +49,7 @@ use self::coordinator::CoordinatorProcess;
 pub use self::guest::GuestId;
 use self::guest::GuestProcess;
 pub use self::happening::{Happening, Queue, Start};
+use self::situation::Situations;
 use self::story::{Kind, Line, Story};
 pub use self::watch::Watch;
 use crate::choice::{Choices, Label};
@@ -104,6 +107,8 @@ pub struct World {
     pub writing: bool,
     /// Which faults have struck.
     pub struck: Struck,
+    /// Which rare situations were reached.
+    pub situations: Situations,
     /// What happened, digested.
     pub digest: Digest,
     /// What happened, for people.
@@ -159,6 +164,7 @@ impl World {
             held: Vec::new(),
             writing: true,
             struck: Struck::default(),
+            situations: Situations::default(),
             digest: Digest::default(),
             story: Story::default(),
             operators,
