@@ -135,6 +135,7 @@ impl Profile {
             max_concurrent: self.config.max_concurrent,
             min_pause: u64::try_from(self.config.min_pause.as_micros()).unwrap_or(u64::MAX),
             num_retained: self.config.num_retained,
+            upload_tries_max: self.config.limits.upload_tries_max,
         }
     }
 

@@ -13,6 +13,9 @@ mod acknowledgements_agree;
 mod closing_leaves_nothing;
 mod completed_is_monotone;
 mod configuration_is_obeyed;
+mod declarations_are_whole;
+mod deletes_are_repeated;
+mod doubt_is_bounded;
 mod garbage_is_collected;
 mod honest_errors;
 mod names_are_never_reused;
@@ -32,6 +35,9 @@ pub use acknowledgements_agree::AcknowledgementsAgree;
 pub use closing_leaves_nothing::ClosingLeavesNothing;
 pub use completed_is_monotone::CompletedIsMonotone;
 pub use configuration_is_obeyed::ConfigurationIsObeyed;
+pub use declarations_are_whole::DeclarationsAreWhole;
+pub use deletes_are_repeated::DeletesAreRepeated;
+pub use doubt_is_bounded::DoubtIsBounded;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
@@ -156,6 +162,9 @@ invariants! {
     closing_leaves_nothing: ClosingLeavesNothing,
     aborted_is_not_started: AbortedIsNotStarted,
     pins_are_kept: PinsAreKept,
+    declarations_are_whole: DeclarationsAreWhole,
+    doubt_is_bounded: DoubtIsBounded,
+    deletes_are_repeated: DeletesAreRepeated,
 }
 
 #[cfg(test)]

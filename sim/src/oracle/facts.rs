@@ -89,6 +89,20 @@ pub enum Fact {
     AnswerSent(ProcessId, AttemptId, CheckpointId),
     /// An attempt acknowledged, naming these for the first time or again.
     Acknowledged(AttemptId, CheckpointId, Vec<FileName>),
+    /// An attempt hears a message of this epoch, or is started in it.
+    EpochHeard(AttemptId, Epoch),
+    /// An attempt attaches and declares these names.
+    Declared(AttemptId, Vec<FileName>),
+    /// An attempt hears that its acknowledgements up to this one are durably accounted for.
+    SettledHeard(AttemptId, CheckpointId),
+    /// A coordinator hears an acknowledgement, or an attachment, that was said in this epoch.
+    SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch),
+    /// A leader takes an attachment.
+    AttachmentTaken(ProcessId, AttemptId),
+    /// An attempt hears that nobody knows what became of an upload.
+    UploadInDoubt(AttemptId, FileName),
+    /// An attempt hears what became of a delete: whether it is confirmed.
+    DeleteAnswered(AttemptId, FileName, bool),
     /// A coordinator told its user something.
     Told(ProcessId, Notice),
     /// An attempt has restored a checkpoint and sees this.
@@ -124,6 +138,8 @@ pub struct Configured {
     pub min_pause: u64,
     /// Completed checkpoints that are retained.
     pub num_retained: usize,
+    /// How often an upload in doubt is repeated under its name.
+    pub upload_tries_max: u32,
 }
 
 impl Default for Configured {
@@ -132,6 +148,7 @@ impl Default for Configured {
             max_concurrent: usize::MAX,
             min_pause: 0,
             num_retained: usize::MAX,
+            upload_tries_max: u32::MAX,
         }
     }
 }
@@ -252,6 +269,13 @@ impl Facts {
             | Fact::UploadAsked(..)
             | Fact::Told(..)
             | Fact::GuestEnded(..)
+            | Fact::EpochHeard(..)
+            | Fact::Declared(..)
+            | Fact::SettledHeard(..)
+            | Fact::SaidToLeader(..)
+            | Fact::AttachmentTaken(..)
+            | Fact::UploadInDoubt(..)
+            | Fact::DeleteAnswered(..)
             | Fact::RestoreFailed(..)
             | Fact::AttemptGone(_)
             | Fact::AttemptClosed(_)

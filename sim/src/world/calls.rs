@@ -390,6 +390,9 @@ impl World {
                 self.drive_coordinator(process, event, choices);
             }
             (Caller::Attempt(attempt), Response::Upload { name, answer }) => {
+                if matches!(answer, Answer::Unknown(_)) && self.lives(caller) {
+                    self.fact(Fact::UploadInDoubt(attempt, name));
+                }
                 let event = subtask::Event::IoCompleted {
                     token: subtask::OpToken::Upload(name),
                     answer: answer.map(subtask::Payload::Stored),
@@ -397,6 +400,8 @@ impl World {
                 self.drive_attempt(attempt, event, choices);
             }
             (Caller::Attempt(attempt), Response::Delete { name, answer }) => {
+                let is_confirmed = matches!(answer, Answer::Done(()));
+                self.fact(Fact::DeleteAnswered(attempt, name, is_confirmed));
                 let event = subtask::Event::IoCompleted {
                     token: subtask::OpToken::Delete(name),
                     answer: answer.map(|()| subtask::Payload::Nothing),

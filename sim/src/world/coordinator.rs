@@ -235,8 +235,24 @@ impl World {
         choices: &mut Choices,
     ) {
         let id = self.addressee(id);
-        if matches!(message, Message::Acknowledge(_)) {
-            self.note_acknowledged(id);
+        match &message {
+            Message::Acknowledge(said) => {
+                self.note_acknowledged(id);
+                let checkpoint = Some(said.checkpoint);
+                self.fact(Fact::SaidToLeader(id, said.attempt, checkpoint, said.epoch));
+            }
+            Message::Attach(said) => {
+                self.fact(Fact::SaidToLeader(id, said.attempt, None, said.epoch));
+            }
+            Message::Decline(said) => {
+                let checkpoint = Some(said.checkpoint);
+                self.fact(Fact::SaidToLeader(id, said.attempt, checkpoint, said.epoch));
+            }
+            Message::Lead(_)
+            | Message::Attached(_)
+            | Message::Trigger(_)
+            | Message::Answered(_)
+            | Message::Notify(_) => {}
         }
         if self.story.is_told() {
             let from = match &message {

@@ -33,6 +33,9 @@ impl World {
                 answered.checkpoint,
             ));
         }
+        if let Message::Attached(_) = &message {
+            self.fact(Fact::AttachmentTaken(from, to));
+        }
         let subtask = self.watch.facts.durable.ever_named.get(&to).copied();
         let rule = self.message_rule(&message, subtask);
         for at in self.arrivals(rule, choices) {
@@ -62,6 +65,10 @@ impl World {
                 acknowledge.checkpoint,
                 names.filter(|name| name.attempt == from).collect(),
             ));
+        }
+        if let Message::Attach(attach) = &message {
+            let names = attach.declared.iter().flat_map(|(_, names)| names);
+            self.fact(Fact::Declared(from, names.copied().collect()));
         }
         let to = self.astray(leader, choices);
         let subtask = self.watch.facts.durable.ever_named.get(&from).copied();
