@@ -13,6 +13,7 @@ mod acknowledgements_agree;
 mod closing_leaves_nothing;
 mod completed_is_monotone;
 mod configuration_is_obeyed;
+mod contradictions_are_refused;
 mod declarations_are_whole;
 mod deletes_are_repeated;
 mod doubt_is_bounded;
@@ -35,6 +36,7 @@ pub use acknowledgements_agree::AcknowledgementsAgree;
 pub use closing_leaves_nothing::ClosingLeavesNothing;
 pub use completed_is_monotone::CompletedIsMonotone;
 pub use configuration_is_obeyed::ConfigurationIsObeyed;
+pub use contradictions_are_refused::ContradictionsAreRefused;
 pub use declarations_are_whole::DeclarationsAreWhole;
 pub use deletes_are_repeated::DeletesAreRepeated;
 pub use doubt_is_bounded::DoubtIsBounded;
@@ -163,6 +165,7 @@ invariants! {
     aborted_is_not_started: AbortedIsNotStarted,
     pins_are_kept: PinsAreKept,
     declarations_are_whole: DeclarationsAreWhole,
+    contradictions_are_refused: ContradictionsAreRefused,
     doubt_is_bounded: DoubtIsBounded,
     deletes_are_repeated: DeletesAreRepeated,
 }

@@ -85,7 +85,7 @@ mod tests {
         let (mut invariant, mut facts) = (OnlyTheOwnerDeletes, Facts::default());
         let history = [
             Fact::Acknowledged(AttemptId(1), CheckpointId(1), vec![name(1, 1)]),
-            Fact::AnswerSent(ProcessId(0), AttemptId(1), CheckpointId(1)),
+            Fact::AnswerSent(ProcessId(0), AttemptId(1), CheckpointId(1), true),
         ];
         for fact in history {
             show(&mut invariant, &mut facts, fact).expect("nothing is deleted");

@@ -71,13 +71,13 @@ impl Invariant for StaleIsPowerless {
             Fact::Told(process, Notice::Leading { epoch }) if *epoch > facts.durable.epoch => {
                 Self::broken(format!("{process} leads in {epoch}, which is not durable"))
             }
-            Fact::SaidToLeader(process, attempt, checkpoint, epoch) => {
+            Fact::SaidToLeader(process, attempt, checkpoint, epoch, _) => {
                 if facts.epochs.get(process) == Some(epoch) {
                     self.heard.insert((*process, *attempt, *checkpoint));
                 }
                 Ok(())
             }
-            Fact::AnswerSent(process, attempt, checkpoint)
+            Fact::AnswerSent(process, attempt, checkpoint, _)
                 if !self
                     .heard
                     .contains(&(*process, *attempt, Some(*checkpoint))) =>
@@ -190,11 +190,11 @@ mod tests {
             (None, Fact::AttachmentTaken(process, attempt)),
             (
                 Some(CheckpointId(1)),
-                Fact::AnswerSent(process, attempt, CheckpointId(1)),
+                Fact::AnswerSent(process, attempt, CheckpointId(1), true),
             ),
         ] {
             let (mut invariant, mut facts) = leading();
-            let said = |epoch| Fact::SaidToLeader(process, attempt, checkpoint, Epoch(epoch));
+            let said = |epoch| Fact::SaidToLeader(process, attempt, checkpoint, Epoch(epoch), true);
             show(&mut invariant, &mut facts, said(2)).expect("hears");
             assert!(show(&mut invariant, &mut facts, answer.clone()).is_err());
             show(&mut invariant, &mut facts, said(1)).expect("hears");

@@ -85,8 +85,9 @@ pub enum Fact {
     UploadAsked(AttemptId, FileName, ContentId),
     /// A cut was taken.
     CutTaken(CheckpointId, SubtaskId, AttemptId, Table),
-    /// A leader sent the answer to an acknowledgement: its names are the leader's.
-    AnswerSent(ProcessId, AttemptId, CheckpointId),
+    /// A leader sent the answer to an acknowledgement, whose names are now the leader's: whether it
+    /// took it.
+    AnswerSent(ProcessId, AttemptId, CheckpointId, bool),
     /// An attempt acknowledged, naming these for the first time or again.
     Acknowledged(AttemptId, CheckpointId, Vec<FileName>),
     /// An attempt hears a message of this epoch, or is started in it.
@@ -95,8 +96,9 @@ pub enum Fact {
     Declared(AttemptId, Vec<FileName>),
     /// An attempt hears that its acknowledgements up to this one are durably accounted for.
     SettledHeard(AttemptId, CheckpointId),
-    /// A coordinator hears an acknowledgement, or an attachment, that was said in this epoch.
-    SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch),
+    /// A coordinator hears an acknowledgement, or an attachment, that was said in this epoch, and
+    /// whether it is as it was made or garbled.
+    SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch, bool),
     /// A leader takes an attachment.
     AttachmentTaken(ProcessId, AttemptId),
     /// An attempt hears that nobody knows what became of an upload.
@@ -123,6 +125,8 @@ pub enum Fact {
     GuestEnded(PinWish, Result<CheckpointId, GuestError>),
     /// This is what is left of a write that broke off.
     Torn(ContentId),
+    /// A manifest object's write broke off half-way.
+    ManifestTorn,
     /// Somebody made an acknowledgement contradict the registry.
     AcknowledgementGarbled,
     /// A coordinator's user asks for attempts that restore this checkpoint.
@@ -194,6 +198,8 @@ pub struct Facts {
     pub torn: BTreeSet<ContentId>,
     /// Whether an acknowledgement was made to contradict the registry.
     pub garbled: bool,
+    /// Whether a manifest object's write has broken off half-way.
+    pub manifests_torn: bool,
     /// Whether a read has brought something else than is stored.
     pub reads_damaged: bool,
     /// The epoch of each process that came to lead.
@@ -255,7 +261,7 @@ impl Facts {
                 self.acknowledged
                     .insert((*attempt, *checkpoint), names.clone());
             }
-            Fact::AnswerSent(_, attempt, checkpoint) => {
+            Fact::AnswerSent(_, attempt, checkpoint, _) => {
                 if let Some(names) = self.acknowledged.get(&(*attempt, *checkpoint)) {
                     self.answered.extend(names);
                 }
@@ -286,6 +292,7 @@ impl Facts {
             Fact::Torn(content) => {
                 self.torn.insert(*content);
             }
+            Fact::ManifestTorn => self.manifests_torn = true,
             Fact::AcknowledgementGarbled => self.garbled = true,
         }
         Ok(())

@@ -160,6 +160,7 @@ impl World {
         match request {
             Request::Call(StoreCall::Put { name, mut body }) => {
                 body.truncate(body.len() / 2);
+                self.fact(Fact::ManifestTorn);
                 Request::Call(StoreCall::Put { name, body })
             }
             Request::Upload { name, .. } => {

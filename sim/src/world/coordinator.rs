@@ -18,6 +18,7 @@ use stillpoint::protocol::id::{
 use stillpoint::protocol::manifest::PinOwner;
 use stillpoint::protocol::message::Message;
 
+use super::network::hash_of;
 use super::story::Kind;
 use super::{Happening, Start, World};
 use crate::choice::{Choices, Label};
@@ -238,15 +239,29 @@ impl World {
         match &message {
             Message::Acknowledge(said) => {
                 self.note_acknowledged(id);
+                let is_honest =
+                    self.garbled.is_empty() || !self.garbled.contains(&hash_of(&message));
                 let checkpoint = Some(said.checkpoint);
-                self.fact(Fact::SaidToLeader(id, said.attempt, checkpoint, said.epoch));
+                self.fact(Fact::SaidToLeader(
+                    id,
+                    said.attempt,
+                    checkpoint,
+                    said.epoch,
+                    is_honest,
+                ));
             }
             Message::Attach(said) => {
-                self.fact(Fact::SaidToLeader(id, said.attempt, None, said.epoch));
+                self.fact(Fact::SaidToLeader(id, said.attempt, None, said.epoch, true));
             }
             Message::Decline(said) => {
                 let checkpoint = Some(said.checkpoint);
-                self.fact(Fact::SaidToLeader(id, said.attempt, checkpoint, said.epoch));
+                self.fact(Fact::SaidToLeader(
+                    id,
+                    said.attempt,
+                    checkpoint,
+                    said.epoch,
+                    true,
+                ));
             }
             Message::Lead(_)
             | Message::Attached(_)

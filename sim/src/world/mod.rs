@@ -101,6 +101,8 @@ pub struct World {
     hanging_since_healed: u32,
     /// What a script lets go wrong.
     rules: Vec<script::Rule>,
+    /// Messages that somebody made contradict the registry.
+    garbled: std::collections::BTreeSet<u64>,
     /// Messages that a script holds back.
     held: Vec<Happening>,
     /// Whether users still write.
@@ -161,6 +163,7 @@ impl World {
             hanging: std::collections::BTreeSet::new(),
             hanging_since_healed: 0,
             rules: Vec::new(),
+            garbled: std::collections::BTreeSet::new(),
             held: Vec::new(),
             writing: true,
             struck: Struck::default(),

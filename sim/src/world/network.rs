@@ -2,12 +2,13 @@
 
 use stillpoint::protocol::file::{FileDescription, FileSet};
 use stillpoint::protocol::id::{AttemptId, FileName};
-use stillpoint::protocol::message::Message;
+use stillpoint::protocol::message::{Message, Verdict};
 
 use super::script::MessageEffect;
 use super::story::{Kind, Line};
 use super::{Happening, World};
 use crate::choice::{Choices, Label};
+use crate::digest::Digest;
 use crate::faults::Fault;
 use crate::lsm::local_name;
 use crate::oracle::facts::{Fact, ProcessId};
@@ -31,6 +32,7 @@ impl World {
                 from,
                 answered.attempt,
                 answered.checkpoint,
+                answered.verdict == Verdict::Accepted,
             ));
         }
         if let Message::Attached(_) = &message {
@@ -141,6 +143,7 @@ impl World {
         if changed {
             self.struck.note(Fault::GarbledAcknowledgements);
             self.fact(Fact::AcknowledgementGarbled);
+            self.garbled.insert(hash_of(&message));
         }
         message
     }
@@ -251,4 +254,11 @@ fn add_another(files: &mut Vec<FileDescription>, name: FileName) -> bool {
     });
     files.sort();
     true
+}
+
+/// What a message is told from all others by.
+pub(super) fn hash_of(message: &Message) -> u64 {
+    let mut digest = Digest::default();
+    digest.take(message);
+    digest.value()
 }
