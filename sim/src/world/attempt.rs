@@ -106,6 +106,7 @@ fn epoch_of_leader(message: &Message) -> Option<Epoch> {
         Message::Trigger(trigger) => Some(trigger.epoch),
         Message::Answered(answered) => Some(answered.epoch),
         Message::Notify(notify) => Some(notify.epoch),
+        Message::NotNamed(answer) => Some(answer.epoch),
         Message::Attach(_) | Message::Acknowledge(_) | Message::Decline(_) => None,
     }
 }

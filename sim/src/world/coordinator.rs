@@ -267,7 +267,8 @@ impl World {
             | Message::Attached(_)
             | Message::Trigger(_)
             | Message::Answered(_)
-            | Message::Notify(_) => {}
+            | Message::Notify(_)
+            | Message::NotNamed(_) => {}
         }
         if self.story.is_told() {
             let from = match &message {
