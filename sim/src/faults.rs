@@ -63,8 +63,10 @@ pub enum Fault {
     HangingNames,
     /// A local file has another length when it is read than at the cut.
     LocalDamage,
-    /// Retained checkpoints are pinned and unpinned.
+    /// Retained checkpoints are pinned and unpinned by the leader's user.
     Pins,
+    /// Others pin and unpin by commits of their own.
+    Guests,
     /// An acknowledgement says what contradicts the registry.
     GarbledAcknowledgements,
     /// A directory has no space.
@@ -105,6 +107,7 @@ impl Fault {
         Self::HangingNames,
         Self::LocalDamage,
         Self::Pins,
+        Self::Guests,
         Self::GarbledAcknowledgements,
         Self::NoSpace,
     ];
@@ -147,6 +150,7 @@ impl Fault {
             Self::HangingNames => "hanging-names",
             Self::LocalDamage => "local-damage",
             Self::Pins => "pins",
+            Self::Guests => "guests",
             Self::GarbledAcknowledgements => "garbled-acknowledgements",
             Self::NoSpace => "no-space",
         }

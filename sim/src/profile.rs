@@ -71,8 +71,12 @@ impl Profile {
         let mut intensity = [0; Fault::COUNT];
         for fault in Fault::ALL {
             if is_possible(*fault, store) {
-                // Off in half of the runs.
-                let drawn = choices.weighted(&[6, 2, 3, 1], Label::FaultClass);
+                let weights = if strikes_seldom(*fault) {
+                    [2, 4, 6, 4]
+                } else {
+                    [6, 2, 3, 1]
+                };
+                let drawn = choices.weighted(&weights, Label::FaultClass);
                 intensity[*fault as usize] = u8::try_from(drawn).unwrap_or(0);
             }
         }
@@ -82,7 +86,7 @@ impl Profile {
             operators,
             parallelism,
             safety_events: match length {
-                Length::Short => 420,
+                Length::Short => 520,
                 Length::Long => 19_000,
             },
             config,
@@ -131,6 +135,7 @@ impl Profile {
             max_concurrent: self.config.max_concurrent,
             min_pause: u64::try_from(self.config.min_pause.as_micros()).unwrap_or(u64::MAX),
             num_retained: self.config.num_retained,
+            upload_tries_max: self.config.limits.upload_tries_max,
         }
     }
 
@@ -154,30 +159,51 @@ fn is_possible(fault: Fault, store: StoreKind) -> bool {
     }
 }
 
+/// Whether a class finds its moment in few runs, or only with one kind of store: it is off in a
+/// sixth of the runs instead of a half, so that it strikes about as often as others.
+fn strikes_seldom(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::PowerCuts
+            | Fault::NoSpace
+            | Fault::LateRequests
+            | Fault::SpuriousRefusals
+            | Fault::TornPuts
+            | Fault::AstrayMessages
+            | Fault::OlderRestores
+            | Fault::GarbledAcknowledgements
+            | Fault::LocalDamage
+    )
+}
+
 /// One in how many, from the least to the greatest intensity.
 fn rarities(fault: Fault) -> [u32; 3] {
     match fault {
-        Fault::LostMessages | Fault::DoubledMessages | Fault::AstrayMessages => [40, 12, 4],
+        Fault::LostMessages | Fault::DoubledMessages => [40, 12, 4],
+        Fault::AstrayMessages => [4, 2, 2],
         Fault::SlowMessages => [20, 6, 2],
         Fault::LostRequests | Fault::LostAnswers | Fault::LateRequests => [60, 20, 8],
         Fault::SpuriousRefusals => [20, 8, 3],
         Fault::Throttling | Fault::SlowStore => [40, 12, 5],
         Fault::LaggingLists | Fault::BrokenLists => [8, 4, 2],
         Fault::DamagedReads => [30, 12, 5],
-        Fault::CoordinatorCrashes | Fault::WorkerCrashes => [400, 150, 60],
+        Fault::CoordinatorCrashes => [400, 150, 60],
+        Fault::WorkerCrashes => [160, 70, 35],
         Fault::CoordinatorPauses
         | Fault::Rivals
         | Fault::WorkerPauses
         | Fault::FalseDeaths
         | Fault::Cancels => [30, 14, 7],
         Fault::Closes | Fault::PowerCuts => [60, 25, 12],
-        Fault::FailedSnapshots | Fault::OlderRestores => [12, 5, 3],
+        Fault::FailedSnapshots => [12, 5, 3],
+        Fault::OlderRestores => [2, 2, 1],
         Fault::FailedUploads | Fault::FailedDeletes => [30, 10, 4],
         Fault::Outages => [40, 20, 10],
-        Fault::TornPuts => [100, 40, 15],
-        Fault::HangingNames | Fault::LocalDamage => [100, 40, 20],
-        Fault::Pins => [12, 5, 2],
-        Fault::GarbledAcknowledgements => [60, 25, 10],
+        Fault::TornPuts => [80, 30, 12],
+        Fault::HangingNames => [100, 40, 20],
+        Fault::LocalDamage => [60, 25, 12],
+        Fault::Pins | Fault::Guests => [12, 5, 2],
+        Fault::GarbledAcknowledgements => [10, 5, 2],
         Fault::NoSpace => [60, 20, 8],
     }
 }
@@ -220,7 +246,7 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         max_concurrent: pick(choices, [1, 2, 3]),
         timeout: millis(timeout),
         tolerable_failures: pick(choices, [1000, 0, 3]),
-        num_retained: pick(choices, [1, 2, 3]),
+        num_retained: pick(choices, [1, 2, 3, 3, 2]),
         renew_interval: pick(choices, [None, Some(millis(1_000))]),
         limits,
     }
@@ -293,7 +319,8 @@ mod tests {
         }
         for fault in Fault::ALL {
             let count = on[*fault as usize];
-            assert!((400..1200).contains(&count), "{}: {count}", fault.name());
+            let most = if strikes_seldom(*fault) { 1_800 } else { 1_200 };
+            assert!((400..most).contains(&count), "{}: {count}", fault.name());
         }
     }
 

@@ -13,6 +13,7 @@ use crate::invariants::{Class, GarbageIsCollected, Progress, Violation, bound, g
 use crate::oracle::facts::Facts;
 use crate::profile::{Length, Profile};
 use crate::world::World;
+use crate::world::situation::Situations;
 use crate::world::story::Told;
 
 /// How a run ended.
@@ -30,6 +31,8 @@ pub struct Ended {
     pub choices: Vec<Choice>,
     /// Which faults struck.
     pub struck: Struck,
+    /// Which rare situations were reached.
+    pub situations: Situations,
     /// How many checkpoints completed.
     pub completed: u64,
     /// What waits for what at the end of a run that broke a promise, in words.
@@ -66,6 +69,7 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
         digest: world.digest.value(),
         choices: choices.made().to_vec(),
         struck: world.struck.clone(),
+        situations: world.situations.clone(),
         completed: world.watch.facts.completions,
         waits: waits(&world, violation.as_ref()),
         ended_at: world.now,
@@ -129,6 +133,10 @@ pub(crate) fn finish(world: &mut World, choices: &mut Choices) -> Result<(), Vio
         world.deletes_hang = false;
     }
     garbage_goes(world, choices)?;
+    if world.has_guests() {
+        let what = "a guest still waits";
+        return Err(Progress::broken(what, &world.pending_reasons()));
+    }
     end_phase(world)
 }
 

@@ -8,6 +8,7 @@ use stillpoint::protocol::marks::{self, Guard, Mark};
 use stillpoint_sim::invariants::Class;
 use stillpoint_sim::profile::Length;
 use stillpoint_sim::run::run_seed;
+use stillpoint_sim::world::situation::Situation;
 
 use super::Range;
 
@@ -18,16 +19,23 @@ struct Seen {
     seeds: u64,
 }
 
+/// The protocol's marks, then the world's situations.
+fn names() -> Vec<&'static str> {
+    let marks = Mark::ALL.iter().map(|mark| mark.name());
+    let situations = Situation::ALL.iter().map(|situation| situation.name());
+    marks.chain(situations).collect()
+}
+
 pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
     super::seeds::silence_panics();
     let next = AtomicU64::new(range.seeds.start);
-    let seen = Mutex::new(vec![Seen::default(); Mark::ALL.len()]);
+    let seen = Mutex::new(vec![Seen::default(); names().len()]);
     let guards = Mutex::new(vec![(0_u64, 0_u64); Guard::ALL.len()]);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let mut own = vec![Seen::default(); Mark::ALL.len()];
+                let mut own = vec![Seen::default(); names().len()];
                 let mut own_guards = vec![(0_u64, 0_u64); Guard::ALL.len()];
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -35,9 +43,12 @@ pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
                         break;
                     }
                     marks::reset();
-                    let _ended = run_seed(seed, Length::from(range.length));
-                    for (seen, mark) in own.iter_mut().zip(Mark::ALL) {
-                        if marks::reached(*mark) > 0 {
+                    let ended = run_seed(seed, Length::from(range.length));
+                    let marked = Mark::ALL.iter().map(|mark| marks::reached(*mark) > 0);
+                    let situations = Situation::ALL.iter();
+                    let situated = situations.map(|it| ended.situations.count(*it) > 0);
+                    for (seen, reached) in own.iter_mut().zip(marked.chain(situated)) {
+                        if reached {
                             seen.first = Some(seen.first.map_or(seed, |first| first.min(seed)));
                             seen.seeds += 1;
                         }
@@ -69,22 +80,18 @@ pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
     let seen = seen.into_inner().unwrap_or_default();
     let guards = guards.into_inner().unwrap_or_default();
     if json {
-        let rows: Vec<_> = Mark::ALL
+        let rows: Vec<_> = names()
             .iter()
             .zip(&seen)
-            .map(|(mark, seen)| json!({"name": mark.name(), "first_hit_seed": seen.first, "seeds": seen.seeds}))
+            .map(|(name, seen)| json!({"name": name, "first_hit_seed": seen.first, "seeds": seen.seeds}))
             .collect();
         println!("{}", serde_json::Value::Array(rows));
     } else {
-        for (mark, seen) in Mark::ALL.iter().zip(&seen) {
+        for (name, seen) in names().iter().zip(&seen) {
             let first = seen
                 .first
                 .map_or("never".to_owned(), |first| first.to_string());
-            println!(
-                "{:<44} first {first:>8}  in {} seeds",
-                mark.name(),
-                seen.seeds
-            );
+            println!("{name:<44} first {first:>8}  in {} seeds", seen.seeds);
         }
         for (guard, (held, not)) in Guard::ALL.iter().zip(&guards) {
             println!("{:<44} held {held:>10}  not {not}", guard.name());

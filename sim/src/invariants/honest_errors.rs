@@ -1,6 +1,7 @@
 //! G7: what a user is told is so. No damage is reported where there is none, no checkpoint is
 //! called lost that is there, and no start is empty where something completed.
 
+use stillpoint::protocol::answer::FailureKind;
 use stillpoint::protocol::coordinator::{CoordinatorError, Notice};
 use stillpoint::protocol::manifest::LoadError;
 
@@ -24,6 +25,16 @@ impl Invariant for HonestErrors {
             } if !facts.reads_damaged && !matches!(error, LoadError::Unreadable { .. }) => {
                 Self::broken(format!(
                     "{process} reports damage where there is none: {error}"
+                ))
+            }
+            Notice::Failed {
+                error: CoordinatorError::Claim(failure),
+            } if failure.kind == FailureKind::Corrupt
+                && !facts.reads_damaged
+                && !facts.manifests_torn =>
+            {
+                Self::broken(format!(
+                    "{process} reports damage where there is none: {failure}"
                 ))
             }
             Notice::Deployed {
@@ -65,6 +76,8 @@ mod tests {
     use stillpoint::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
 
     use super::super::testing::*;
+    use stillpoint::protocol::answer::Failure;
+
     use super::*;
     use crate::oracle::facts::ProcessId;
 
@@ -89,6 +102,17 @@ mod tests {
             restore: None,
         };
         assert!(show(&mut invariant, &mut facts, Fact::Told(ProcessId(0), notice)).is_err());
+    }
+
+    #[test]
+    fn damage_that_nothing_did_breaks_it() {
+        let told = |kind| {
+            let error = CoordinatorError::Claim(Failure::new(kind, "CURRENT is odd"));
+            Fact::Told(ProcessId(0), Notice::Failed { error })
+        };
+        let (mut invariant, mut facts) = after_one();
+        show(&mut invariant, &mut facts, told(FailureKind::Denied)).expect("may be so");
+        assert!(show(&mut invariant, &mut facts, told(FailureKind::Corrupt)).is_err());
     }
 
     #[test]

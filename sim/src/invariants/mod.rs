@@ -13,10 +13,15 @@ mod acknowledgements_agree;
 mod closing_leaves_nothing;
 mod completed_is_monotone;
 mod configuration_is_obeyed;
+mod contradictions_are_refused;
+mod declarations_are_whole;
+mod deletes_are_repeated;
+mod doubt_is_bounded;
 mod garbage_is_collected;
 mod honest_errors;
 mod names_are_never_reused;
 mod only_the_owner_deletes;
+mod pins_are_kept;
 mod progress;
 mod restorable_checkpoint_exists;
 mod restore_is_exact;
@@ -31,10 +36,15 @@ pub use acknowledgements_agree::AcknowledgementsAgree;
 pub use closing_leaves_nothing::ClosingLeavesNothing;
 pub use completed_is_monotone::CompletedIsMonotone;
 pub use configuration_is_obeyed::ConfigurationIsObeyed;
+pub use contradictions_are_refused::ContradictionsAreRefused;
+pub use declarations_are_whole::DeclarationsAreWhole;
+pub use deletes_are_repeated::DeletesAreRepeated;
+pub use doubt_is_bounded::DoubtIsBounded;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use only_the_owner_deletes::OnlyTheOwnerDeletes;
+pub use pins_are_kept::PinsAreKept;
 pub use progress::{Progress, bound, garbage_bound};
 pub use restorable_checkpoint_exists::RestorableCheckpointExists;
 pub use restore_is_exact::RestoreIsExact;
@@ -153,6 +163,11 @@ invariants! {
     acknowledgements_agree: AcknowledgementsAgree,
     closing_leaves_nothing: ClosingLeavesNothing,
     aborted_is_not_started: AbortedIsNotStarted,
+    pins_are_kept: PinsAreKept,
+    declarations_are_whole: DeclarationsAreWhole,
+    contradictions_are_refused: ContradictionsAreRefused,
+    doubt_is_bounded: DoubtIsBounded,
+    deletes_are_repeated: DeletesAreRepeated,
 }
 
 #[cfg(test)]

@@ -37,6 +37,9 @@ impl Invariant for OnlyTheOwnerDeletes {
                 }
                 Ok(())
             }
+            Fact::DeleteAsked(Caller::Guest(guest), name) => {
+                Self::broken(format!("{guest} deletes {name}, and owns nothing"))
+            }
             Fact::DeleteAsked(Caller::Restore(attempt), name) => {
                 Self::broken(format!("{attempt} deletes {name} while it restores"))
             }
@@ -82,7 +85,7 @@ mod tests {
         let (mut invariant, mut facts) = (OnlyTheOwnerDeletes, Facts::default());
         let history = [
             Fact::Acknowledged(AttemptId(1), CheckpointId(1), vec![name(1, 1)]),
-            Fact::AnswerSent(ProcessId(0), AttemptId(1), CheckpointId(1)),
+            Fact::AnswerSent(ProcessId(0), AttemptId(1), CheckpointId(1), true),
         ];
         for fact in history {
             show(&mut invariant, &mut facts, fact).expect("nothing is deleted");

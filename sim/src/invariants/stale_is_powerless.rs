@@ -1,16 +1,27 @@
 //! G4: a superseded coordinator or attempt changes nothing that anyone can see.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use stillpoint::protocol::coordinator::Notice;
-use stillpoint::protocol::id::CheckpointId;
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch};
 use stillpoint::protocol::manifest::Change;
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts};
+use crate::oracle::facts::{Fact, Facts, ProcessId};
 
 /// The promise.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct StaleIsPowerless {
-    completed: std::collections::BTreeSet<CheckpointId>,
+    completed: BTreeSet<CheckpointId>,
+    /// What each leader has heard that was said in its own epoch; without a checkpoint it is an
+    /// attachment.
+    heard: BTreeSet<(ProcessId, AttemptId, Option<CheckpointId>)>,
+    /// The highest epoch that each attempt has heard of.
+    epochs: BTreeMap<AttemptId, Epoch>,
+    /// Triggers that came while their leader was the newest that the attempt had heard of.
+    triggered: BTreeSet<(AttemptId, CheckpointId)>,
+    /// Triggers that came only from a leader of a lower epoch.
+    stale_triggers: BTreeSet<(AttemptId, CheckpointId)>,
 }
 
 impl Invariant for StaleIsPowerless {
@@ -60,6 +71,50 @@ impl Invariant for StaleIsPowerless {
             Fact::Told(process, Notice::Leading { epoch }) if *epoch > facts.durable.epoch => {
                 Self::broken(format!("{process} leads in {epoch}, which is not durable"))
             }
+            Fact::SaidToLeader(process, attempt, checkpoint, epoch, _) => {
+                if facts.epochs.get(process) == Some(epoch) {
+                    self.heard.insert((*process, *attempt, *checkpoint));
+                }
+                Ok(())
+            }
+            Fact::AnswerSent(process, attempt, checkpoint, _)
+                if !self
+                    .heard
+                    .contains(&(*process, *attempt, Some(*checkpoint))) =>
+            {
+                Self::broken(format!(
+                    "{process} answers what {attempt} said of {checkpoint} in another epoch"
+                ))
+            }
+            Fact::AttachmentTaken(process, attempt)
+                if !self.heard.contains(&(*process, *attempt, None)) =>
+            {
+                Self::broken(format!(
+                    "{process} takes an attachment that {attempt} made in another epoch"
+                ))
+            }
+            Fact::TriggerHeard(attempt, checkpoint, epoch) => {
+                let highest = self.epochs.get(attempt);
+                let trigger = (*attempt, *checkpoint);
+                if highest.is_none_or(|highest| epoch >= highest) {
+                    self.triggered.insert(trigger);
+                } else if !self.triggered.contains(&trigger) {
+                    self.stale_triggers.insert(trigger);
+                }
+                Ok(())
+            }
+            Fact::EpochHeard(attempt, epoch) => {
+                let highest = self.epochs.entry(*attempt).or_default();
+                *highest = (*highest).max(*epoch);
+                Ok(())
+            }
+            Fact::CutTaken(checkpoint, _, attempt, _)
+                if self.stale_triggers.contains(&(*attempt, *checkpoint)) =>
+            {
+                Self::broken(format!(
+                    "{attempt} takes a snapshot for {checkpoint}, asked by a leader of the past"
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -71,11 +126,11 @@ impl Invariant for StaleIsPowerless {
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::{AttemptId, Epoch, SubtaskId};
+    use stillpoint::protocol::id::SubtaskId;
 
     use super::super::testing::*;
     use super::*;
-    use crate::oracle::facts::ProcessId;
+    use crate::lsm::Table;
 
     #[test]
     fn a_file_of_a_replaced_attempt_breaks_it() {
@@ -118,5 +173,52 @@ mod tests {
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         let leads = Fact::Told(ProcessId(0), Notice::Leading { epoch: Epoch(2) });
         assert!(show(&mut invariant, &mut facts, leads).is_err());
+    }
+
+    fn leading() -> (StaleIsPowerless, Facts) {
+        let (mut invariant, mut facts) = (StaleIsPowerless::default(), Facts::default());
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let leads = Fact::Told(ProcessId(0), Notice::Leading { epoch: Epoch(1) });
+        show(&mut invariant, &mut facts, leads).expect("durable");
+        (invariant, facts)
+    }
+
+    #[test]
+    fn answering_what_was_said_in_another_epoch_breaks_it() {
+        let (process, attempt) = (ProcessId(0), AttemptId(1));
+        for (checkpoint, answer) in [
+            (None, Fact::AttachmentTaken(process, attempt)),
+            (
+                Some(CheckpointId(1)),
+                Fact::AnswerSent(process, attempt, CheckpointId(1), true),
+            ),
+        ] {
+            let (mut invariant, mut facts) = leading();
+            let said = |epoch| Fact::SaidToLeader(process, attempt, checkpoint, Epoch(epoch), true);
+            show(&mut invariant, &mut facts, said(2)).expect("hears");
+            assert!(show(&mut invariant, &mut facts, answer.clone()).is_err());
+            show(&mut invariant, &mut facts, said(1)).expect("hears");
+            show(&mut invariant, &mut facts, answer).expect("its own epoch");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_for_a_leader_of_the_past_breaks_it() {
+        let (mut invariant, mut facts) = leading();
+        let attempt = AttemptId(1);
+        let trigger = |id, epoch| Fact::TriggerHeard(attempt, CheckpointId(id), Epoch(epoch));
+        let cut = |id| {
+            Fact::CutTaken(
+                CheckpointId(id),
+                SubtaskId::default(),
+                attempt,
+                Table::default(),
+            )
+        };
+        let heard = Fact::EpochHeard(attempt, Epoch(2));
+        for fact in [heard, trigger(5, 2), cut(5), trigger(4, 1)] {
+            show(&mut invariant, &mut facts, fact).expect("in order");
+        }
+        assert!(show(&mut invariant, &mut facts, cut(4)).is_err());
     }
 }

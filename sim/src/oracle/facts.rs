@@ -13,6 +13,7 @@ use std::fmt;
 
 use stillpoint::protocol::answer::Digest;
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
+use stillpoint::protocol::guest::{GuestError, PinWish};
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, RequestId, SubtaskId,
 };
@@ -20,6 +21,7 @@ use stillpoint::protocol::manifest::{Change, Record};
 
 use super::durable::Durable;
 use crate::lsm::{ContentId, Table};
+use crate::world::GuestId;
 
 /// One life of a coordinator process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +44,8 @@ impl fmt::Display for ProcessId {
 pub enum Caller {
     /// A coordinator.
     Coordinator(ProcessId),
+    /// Who pins a checkpoint.
+    Guest(GuestId),
     /// An attempt that runs.
     Attempt(AttemptId),
     /// An attempt that restores.
@@ -81,10 +85,26 @@ pub enum Fact {
     UploadAsked(AttemptId, FileName, ContentId),
     /// A cut was taken.
     CutTaken(CheckpointId, SubtaskId, AttemptId, Table),
-    /// A leader sent the answer to an acknowledgement: its names are the leader's.
-    AnswerSent(ProcessId, AttemptId, CheckpointId),
+    /// A leader sent the answer to an acknowledgement, whose names are now the leader's: whether it
+    /// took it.
+    AnswerSent(ProcessId, AttemptId, CheckpointId, bool),
     /// An attempt acknowledged, naming these for the first time or again.
     Acknowledged(AttemptId, CheckpointId, Vec<FileName>),
+    /// An attempt hears a message of this epoch, or is started in it.
+    EpochHeard(AttemptId, Epoch),
+    /// An attempt attaches and declares these names.
+    Declared(AttemptId, Vec<FileName>),
+    /// An attempt hears that its acknowledgements up to this one are durably accounted for.
+    SettledHeard(AttemptId, CheckpointId),
+    /// A coordinator hears an acknowledgement, or an attachment, that was said in this epoch, and
+    /// whether it is as it was made or garbled.
+    SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch, bool),
+    /// A leader takes an attachment.
+    AttachmentTaken(ProcessId, AttemptId),
+    /// An attempt hears that nobody knows what became of an upload.
+    UploadInDoubt(AttemptId, FileName),
+    /// An attempt hears what became of a delete: whether it is confirmed.
+    DeleteAnswered(AttemptId, FileName, bool),
     /// A coordinator told its user something.
     Told(ProcessId, Notice),
     /// An attempt has restored a checkpoint and sees this.
@@ -101,8 +121,12 @@ pub enum Fact {
     TriggerHeard(AttemptId, CheckpointId, Epoch),
     /// An attempt was told that a checkpoint will never be.
     AbortHeard(AttemptId, CheckpointId, Epoch),
+    /// A guest told its user whether it has what it wants.
+    GuestEnded(PinWish, Result<CheckpointId, GuestError>),
     /// This is what is left of a write that broke off.
     Torn(ContentId),
+    /// A manifest object's write broke off half-way.
+    ManifestTorn,
     /// Somebody made an acknowledgement contradict the registry.
     AcknowledgementGarbled,
     /// A coordinator's user asks for attempts that restore this checkpoint.
@@ -118,6 +142,8 @@ pub struct Configured {
     pub min_pause: u64,
     /// Completed checkpoints that are retained.
     pub num_retained: usize,
+    /// How often an upload in doubt is repeated under its name.
+    pub upload_tries_max: u32,
 }
 
 impl Default for Configured {
@@ -126,6 +152,7 @@ impl Default for Configured {
             max_concurrent: usize::MAX,
             min_pause: 0,
             num_retained: usize::MAX,
+            upload_tries_max: u32::MAX,
         }
     }
 }
@@ -171,6 +198,8 @@ pub struct Facts {
     pub torn: BTreeSet<ContentId>,
     /// Whether an acknowledgement was made to contradict the registry.
     pub garbled: bool,
+    /// Whether a manifest object's write has broken off half-way.
+    pub manifests_torn: bool,
     /// Whether a read has brought something else than is stored.
     pub reads_damaged: bool,
     /// The epoch of each process that came to lead.
@@ -232,7 +261,7 @@ impl Facts {
                 self.acknowledged
                     .insert((*attempt, *checkpoint), names.clone());
             }
-            Fact::AnswerSent(_, attempt, checkpoint) => {
+            Fact::AnswerSent(_, attempt, checkpoint, _) => {
                 if let Some(names) = self.acknowledged.get(&(*attempt, *checkpoint)) {
                     self.answered.extend(names);
                 }
@@ -245,6 +274,14 @@ impl Facts {
             | Fact::ManifestDeleteAsked(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
+            | Fact::GuestEnded(..)
+            | Fact::EpochHeard(..)
+            | Fact::Declared(..)
+            | Fact::SettledHeard(..)
+            | Fact::SaidToLeader(..)
+            | Fact::AttachmentTaken(..)
+            | Fact::UploadInDoubt(..)
+            | Fact::DeleteAnswered(..)
             | Fact::RestoreFailed(..)
             | Fact::AttemptGone(_)
             | Fact::AttemptClosed(_)
@@ -255,6 +292,7 @@ impl Facts {
             Fact::Torn(content) => {
                 self.torn.insert(*content);
             }
+            Fact::ManifestTorn => self.manifests_torn = true,
             Fact::AcknowledgementGarbled => self.garbled = true,
         }
         Ok(())

@@ -9,7 +9,7 @@
   const [AT, LANE, KIND, TEXT, FROM, SINCE, UNTIL] = [0, 1, 2, 3, 4, 5, 6];
 
   const COLORS = {
-    coordinator: "#5e35b1", attempt: "#00796b", store: "#455a64", faults: "#c62828",
+    coordinator: "#5e35b1", guest: "#ad1457", attempt: "#00796b", store: "#455a64", faults: "#c62828",
     message: "#1f5fbf", barrier: "#b26a00", answer: "#9aa4b1", store_arrow: "#9aa4b1",
     upload: "#26a69a", pause: "#b0b7c3", fault: "#c62828", commit: "#2e7d32",
     pending: "#ffcc80", committing: "#ff8f00", retained: "#66bb6a",
@@ -137,12 +137,12 @@
 
   const processes = lanes.map((lane, index) => ({
     label: lane.title, kind: lane.kind, index,
-    group: lane.kind === "attempt" ? `attempts of ${lane.title.split(", ")[1] || "?"}` : lane.kind === "coordinator" ? "coordinators" : lane.name,
+    group: lane.kind === "attempt" ? `attempts of ${lane.title.split(", ")[1] || "?"}` : ["coordinator", "guest"].includes(lane.kind) ? `${lane.kind}s` : lane.name,
     from: lane.from ?? 0, until: lane.until ?? end,
     title: `${lane.name}: ${lane.about || "from the beginning"}; ${lane.how || "to the end"}`,
   })).sort((a, b) => rank(a) - rank(b) || a.group.localeCompare(b.group) || a.from - b.from || a.index - b.index);
   function rank(row) {
-    return { faults: 0, coordinator: 1, store: 2, attempt: 3 }[row.kind] ?? 4;
+    return { faults: 0, guest: 1, coordinator: 2, store: 3, attempt: 4 }[row.kind] ?? 5;
   }
   const timesOf = (row) => {
     const times = row.spans.flatMap((span) => [span.from, span.until]).concat(row.instants.map((one) => one.at));
@@ -347,7 +347,7 @@
 
   // Lanes share a column if one ends before the other begins.
   const slots = [];
-  for (const group of ["faults", "coordinator", "store", "attempt"]) {
+  for (const group of ["faults", "guest", "coordinator", "store", "attempt"]) {
     const members = processes.filter((row) => row.kind === group).map((row) => row.index)
       .sort((a, b) => lanes[a].first_line - lanes[b].first_line);
     const first = slots.length;

@@ -26,6 +26,22 @@ const MEANINGS: &[(&str, &str)] = &[
          as many as it should.",
     ),
     (
+        "ContradictionsAreRefused",
+        "an acknowledgement that contradicts the registry is never taken.",
+    ),
+    (
+        "DeclarationsAreWhole",
+        "an attempt declares to a new leader each name whose acknowledgement may not be accounted for.",
+    ),
+    (
+        "DeletesAreRepeated",
+        "an attempt goes on asking for a delete until it hears that it is done.",
+    ),
+    (
+        "DoubtIsBounded",
+        "an upload in doubt is repeated under its name only so often.",
+    ),
+    (
         "GarbageIsCollected",
         "once faults have stopped, whatever no retained checkpoint needs is gone within a bound.",
     ),
@@ -49,6 +65,10 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "OnlyTheOwnerDeletes",
         "each object has one owner at any time, and nobody else asks for its deletion.",
+    ),
+    (
+        "PinsAreKept",
+        "a guest hears the truth about its pin, and what is pinned stays.",
     ),
     (
         "Progress",

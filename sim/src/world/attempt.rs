@@ -73,6 +73,14 @@ impl Instance {
         matches!(self.phase, Phase::Running(_))
     }
 
+    /// What it restores, while it does.
+    pub(super) fn restores(&self) -> Option<CheckpointId> {
+        match &self.phase {
+            Phase::Restoring(restore) => Some(restore.checkpoint()),
+            Phase::Running(_) => None,
+        }
+    }
+
     fn running(&mut self) -> Option<&mut Running> {
         match &mut self.phase {
             Phase::Running(running) => Some(running),
@@ -90,6 +98,19 @@ pub(super) fn user_bytes(table: &Table) -> Vec<u8> {
     digest.to_le_bytes()[..4].to_vec()
 }
 
+/// The epoch of a leader's message.
+fn epoch_of_leader(message: &Message) -> Option<Epoch> {
+    match message {
+        Message::Lead(lead) => Some(lead.epoch),
+        Message::Attached(attached) => Some(attached.epoch),
+        Message::Trigger(trigger) => Some(trigger.epoch),
+        Message::Answered(answered) => Some(answered.epoch),
+        Message::Notify(notify) => Some(notify.epoch),
+        Message::NotNamed(answer) => Some(answer.epoch),
+        Message::Attach(_) | Message::Acknowledge(_) | Message::Decline(_) => None,
+    }
+}
+
 fn pack_name(checkpoint: CheckpointId) -> String {
     format!("pack-{}", checkpoint.0)
 }
@@ -104,6 +125,7 @@ impl World {
         restored: Option<(CheckpointId, Vec<FileDescription>)>,
         choices: &mut Choices,
     ) {
+        self.fact(Fact::EpochHeard(attempt, config.epoch));
         let machine = Subtask::new(self.timestamp(), config, restored);
         let Some(instance) = self.instances.get_mut(&attempt) else {
             return;
@@ -313,16 +335,24 @@ impl World {
             instance.leader = from;
             instance.leader_epoch = lead.epoch;
         }
+        // Who restores hears nothing yet.
+        let runs = instance.runs();
         if self.story.is_told() {
             self.tell_of_message(from.to_string(), attempt.to_string(), &message);
         }
-        self.note_heard(attempt, &message);
+        if runs {
+            self.note_heard(attempt, &message);
+        }
         self.drive_attempt(attempt, Event::Received(message), choices);
     }
 
     fn note_heard(&mut self, attempt: AttemptId, message: &Message) {
+        if let Some(epoch) = epoch_of_leader(message) {
+            self.fact(Fact::EpochHeard(attempt, epoch));
+        }
         match message {
             Message::Trigger(trigger) => {
+                self.fact(Fact::SettledHeard(attempt, trigger.settled));
                 let (checkpoint, epoch) = (trigger.checkpoint, trigger.epoch);
                 self.fact(Fact::TriggerHeard(attempt, checkpoint, epoch));
             }

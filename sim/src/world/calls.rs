@@ -65,6 +65,16 @@ enum Fate {
     Torn,
 }
 
+impl Operation {
+    pub(super) fn caller(&self) -> Caller {
+        self.caller
+    }
+
+    pub(super) fn request(&self) -> &Request {
+        &self.request
+    }
+}
+
 impl World {
     /// Sends a request to the store.
     pub(super) fn issue(&mut self, caller: Caller, request: Request, choices: &mut Choices) {
@@ -75,6 +85,7 @@ impl World {
 
     fn send_off(&mut self, caller: Caller, request: Request, choices: &mut Choices) {
         self.note_request(caller, &request);
+        self.note_asked(caller, &request);
         let fate = self.fate(&request, choices);
         self.tell_of_request(caller, &request, fate);
         let delay = self.delay(choices, Label::StoreDelay, TRAVEL);
@@ -204,6 +215,7 @@ impl World {
         match request {
             Request::Call(StoreCall::Put { name, mut body }) => {
                 body.truncate(body.len() / 2);
+                self.fact(Fact::ManifestTorn);
                 Request::Call(StoreCall::Put { name, body })
             }
             Request::Upload { name, .. } => {
@@ -351,6 +363,9 @@ impl World {
 
     pub(super) fn take_effects(&mut self, effects: &[Effect], operation: Option<&Operation>) {
         for effect in effects {
+            if let Some(operation) = operation {
+                self.note_landed(operation.caller, effect);
+            }
             let committed = self.watch.effect(effect);
             let at = self.now;
             self.story.tell(|| Line {
@@ -366,6 +381,7 @@ impl World {
                 )
             });
             if let Some(record) = committed {
+                self.note_committed(operation.map(Operation::caller), &record);
                 self.tell(
                     || "store".to_owned(),
                     Kind::Commit,
@@ -449,6 +465,9 @@ impl World {
                 self.drive_coordinator(process, event, choices);
             }
             (Caller::Attempt(attempt), Response::Upload { name, answer }) => {
+                if matches!(answer, Answer::Unknown(_)) && self.lives(caller) {
+                    self.fact(Fact::UploadInDoubt(attempt, name));
+                }
                 let event = subtask::Event::IoCompleted {
                     token: subtask::OpToken::Upload(name),
                     answer: answer.map(subtask::Payload::Stored),
@@ -456,6 +475,8 @@ impl World {
                 self.drive_attempt(attempt, event, choices);
             }
             (Caller::Attempt(attempt), Response::Delete { name, answer }) => {
+                let is_confirmed = matches!(answer, Answer::Done(()));
+                self.fact(Fact::DeleteAnswered(attempt, name, is_confirmed));
                 let event = subtask::Event::IoCompleted {
                     token: subtask::OpToken::Delete(name),
                     answer: answer.map(|()| subtask::Payload::Nothing),
@@ -464,6 +485,9 @@ impl World {
             }
             (Caller::Restore(attempt), Response::Call { token, answer }) => {
                 self.manifest_read(attempt, &token, answer, choices);
+            }
+            (Caller::Guest(guest), Response::Call { token, answer }) => {
+                self.guest_answered(guest, &token, answer, choices);
             }
             (Caller::Restore(attempt), Response::Fetch { name, answer }) => {
                 self.fetched(attempt, name, answer, choices);
@@ -475,6 +499,7 @@ impl World {
     pub(super) fn caller_paused_until(&self, caller: Caller) -> u64 {
         match caller {
             Caller::Coordinator(process) => self.coordinator_paused_until(process),
+            Caller::Guest(_) => 0,
             Caller::Attempt(attempt) | Caller::Restore(attempt) => {
                 self.attempt_paused_until(attempt)
             }

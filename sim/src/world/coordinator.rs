@@ -18,6 +18,7 @@ use stillpoint::protocol::id::{
 use stillpoint::protocol::manifest::PinOwner;
 use stillpoint::protocol::message::Message;
 
+use super::network::hash_of;
 use super::story::Kind;
 use super::{Happening, Start, World, words};
 use crate::choice::{Choices, Label};
@@ -57,6 +58,13 @@ struct User {
     /// Requests for checkpoints that can be cancelled.
     asked: Vec<RequestId>,
     closing: bool,
+}
+
+impl CoordinatorProcess {
+    /// Whether it takes itself for the leader.
+    pub(super) fn leads(&self) -> bool {
+        self.user.leads.is_some()
+    }
 }
 
 impl User {
@@ -230,6 +238,40 @@ impl World {
         choices: &mut Choices,
     ) {
         let id = self.addressee(id);
+        match &message {
+            Message::Acknowledge(said) => {
+                self.note_acknowledged(id);
+                let is_honest =
+                    self.garbled.is_empty() || !self.garbled.contains(&hash_of(&message));
+                let checkpoint = Some(said.checkpoint);
+                self.fact(Fact::SaidToLeader(
+                    id,
+                    said.attempt,
+                    checkpoint,
+                    said.epoch,
+                    is_honest,
+                ));
+            }
+            Message::Attach(said) => {
+                self.fact(Fact::SaidToLeader(id, said.attempt, None, said.epoch, true));
+            }
+            Message::Decline(said) => {
+                let checkpoint = Some(said.checkpoint);
+                self.fact(Fact::SaidToLeader(
+                    id,
+                    said.attempt,
+                    checkpoint,
+                    said.epoch,
+                    true,
+                ));
+            }
+            Message::Lead(_)
+            | Message::Attached(_)
+            | Message::Trigger(_)
+            | Message::Answered(_)
+            | Message::Notify(_)
+            | Message::NotNamed(_) => {}
+        }
         if self.story.is_told() {
             let from = match &message {
                 Message::Attach(attach) => attach.attempt.to_string(),
@@ -279,6 +321,7 @@ impl World {
         match notice {
             Notice::Leading { epoch } => {
                 process.user.leads = Some(epoch);
+                self.note_leading();
                 self.queue.schedule(self.now, Happening::Supervise(id));
             }
             Notice::Deployed {
@@ -464,20 +507,33 @@ impl World {
     pub(super) fn deploy(
         &mut self,
         id: ProcessId,
-        mut subtasks: Vec<SubtaskId>,
+        subtasks: Vec<SubtaskId>,
         choices: &mut Choices,
     ) {
-        let mut from = RestoreFrom::Newest;
-        let older = self.profile.rate(Fault::OlderRestores, self.healed);
-        let retained: Vec<CheckpointId> =
-            self.watch.facts.durable.retained.keys().copied().collect();
-        if retained.len() > 1 && choices.chance(older, Label::RestoreFrom) {
+        self.deploy_from(id, subtasks, RestoreFrom::Newest, choices);
+    }
+
+    /// A user goes back: everything starts from a retained checkpoint that is not the newest.
+    pub(super) fn go_back(&mut self, id: ProcessId, choices: &mut Choices) {
+        let retained = self.watch.facts.durable.retained.keys();
+        let mut older: Vec<CheckpointId> = retained.copied().collect();
+        older.pop();
+        let n = u32::try_from(older.len()).unwrap_or(0);
+        if n > 0 {
             self.struck.note(Fault::OlderRestores);
-            let n = u32::try_from(retained.len()).unwrap_or(1);
             let index = choices.choose(n, Label::RestoreFrom) as usize;
-            from = RestoreFrom::Checkpoint(retained[index]);
-            subtasks = self.subtasks();
+            let from = RestoreFrom::Checkpoint(older[index]);
+            self.deploy_from(id, self.subtasks(), from, choices);
         }
+    }
+
+    fn deploy_from(
+        &mut self,
+        id: ProcessId,
+        subtasks: Vec<SubtaskId>,
+        from: RestoreFrom,
+        choices: &mut Choices,
+    ) {
         let operators = self.operators.clone();
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;

@@ -60,6 +60,11 @@ impl World {
         {
             self.ask_for_checkpoint(id, choices);
         }
+        if self.is_struck(Fault::OlderRestores, choices)
+            && let Some(id) = self.leader()
+        {
+            self.go_back(id, choices);
+        }
         if self.strikes(Fault::Closes, choices)
             && let Some(id) = self.leader()
         {
@@ -69,6 +74,9 @@ impl World {
             && let Some(id) = self.some_coordinator(choices)
         {
             self.pin_or_unpin(id, choices);
+        }
+        if self.strikes(Fault::Guests, choices) {
+            self.guest_comes(choices);
         }
         if self.strikes(Fault::Outages, choices) {
             let denied = choices.choose(2, Label::Disturbance) == 1;
@@ -84,9 +92,13 @@ impl World {
         }
     }
 
+    /// Whether a fault is drawn now that strikes only if it finds what it needs.
+    fn is_struck(&self, fault: Fault, choices: &mut Choices) -> bool {
+        choices.chance(self.profile.rate(fault, self.healed), Label::Disturbance)
+    }
+
     fn strikes(&mut self, fault: Fault, choices: &mut Choices) -> bool {
-        let rate = self.profile.rate(fault, self.healed);
-        let strikes = choices.chance(rate, Label::Disturbance);
+        let strikes = self.is_struck(fault, choices);
         if strikes {
             self.struck.note(fault);
         }
@@ -155,6 +167,7 @@ impl World {
         for id in self.living_coordinators() {
             self.crash_coordinator(id, choices);
         }
+        self.guests.clear();
         self.operations.clear();
         let mut effects = Vec::new();
         if let Store::Directory(store) = &mut self.store {
@@ -238,6 +251,7 @@ impl World {
     pub fn lives(&self, caller: Caller) -> bool {
         match caller {
             Caller::Coordinator(process) => self.coordinators.contains_key(&process),
+            Caller::Guest(guest) => self.guests.contains_key(&guest),
             Caller::Attempt(attempt) | Caller::Restore(attempt) => {
                 self.instances.contains_key(&attempt)
             }

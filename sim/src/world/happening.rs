@@ -8,6 +8,7 @@ use stillpoint::protocol::subtask;
 
 use crate::oracle::facts::{Caller, ProcessId};
 use crate::store::Response;
+use crate::world::GuestId;
 
 /// One event of the world.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -16,6 +17,8 @@ pub enum Happening {
     CoordinatorTimer(ProcessId),
     /// An attempt asked to be told the time.
     AttemptTimer(AttemptId),
+    /// A guest asked to be told the time.
+    GuestTimer(GuestId),
     /// A request takes its next step in the store.
     StoreStep(u64),
     /// The store's answer arrives.

@@ -15,8 +15,10 @@
 //! | `network` | messages |
 //! | `coordinator` | coordinator processes, and the user who deploys and supervises |
 //! | `attempt`, `restore` | attempts that run and that restore |
+//! | `guest` | others who pin checkpoints |
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
+//! | `situation` | rare situations that must be reached |
 //! | `watch` | facts and invariants |
 //! | `story`, `telling`, `words` | what a person is told |
 //!
@@ -27,10 +29,12 @@ mod attempt;
 mod calls;
 mod coordinator;
 mod disturb;
+mod guest;
 mod happening;
 mod network;
 mod restore;
 pub mod script;
+pub mod situation;
 pub mod story;
 mod telling;
 mod watch;
@@ -45,7 +49,10 @@ use stillpoint::protocol::time::Timestamp;
 use self::attempt::Instance;
 use self::calls::Operation;
 use self::coordinator::CoordinatorProcess;
+pub use self::guest::GuestId;
+use self::guest::GuestProcess;
 pub use self::happening::{Happening, Queue, Start};
+use self::situation::Situations;
 use self::story::{Kind, Line, Story};
 pub use self::watch::Watch;
 use crate::choice::{Choices, Label};
@@ -97,12 +104,16 @@ pub struct World {
     hanging_since_healed: u32,
     /// What a script lets go wrong.
     rules: Vec<script::Rule>,
+    /// Messages that somebody made contradict the registry.
+    garbled: std::collections::BTreeSet<u64>,
     /// Messages that a script holds back.
     held: Vec<Happening>,
     /// Whether users still write.
     pub writing: bool,
     /// Which faults have struck.
     pub struck: Struck,
+    /// Which rare situations were reached.
+    pub situations: Situations,
     /// What happened, digested.
     pub digest: Digest,
     /// What happened, for people.
@@ -114,6 +125,8 @@ pub struct World {
     coordinators: BTreeMap<ProcessId, CoordinatorProcess>,
     coordinator_count: u32,
     starting: u32,
+    guests: BTreeMap<GuestId, GuestProcess>,
+    guest_count: u32,
     instances: BTreeMap<AttemptId, Instance>,
     started: std::collections::BTreeSet<AttemptId>,
     workers: Vec<Worker>,
@@ -153,9 +166,11 @@ impl World {
             hanging: std::collections::BTreeSet::new(),
             hanging_since_healed: 0,
             rules: Vec::new(),
+            garbled: std::collections::BTreeSet::new(),
             held: Vec::new(),
             writing: true,
             struck: Struck::default(),
+            situations: Situations::default(),
             digest: Digest::default(),
             story: Story::default(),
             operators,
@@ -165,6 +180,8 @@ impl World {
             coordinators: BTreeMap::new(),
             coordinator_count: 0,
             starting: 0,
+            guests: BTreeMap::new(),
+            guest_count: 0,
             instances: BTreeMap::new(),
             started: std::collections::BTreeSet::new(),
             workers: vec![Worker::default(); profile.workers as usize],
@@ -225,7 +242,8 @@ impl World {
             | Happening::Local(attempt, _)
             | Happening::Secure(attempt, _) => self.attempt_paused_until(*attempt),
             Happening::StoreAnswer(caller, _) => self.caller_paused_until(*caller),
-            Happening::StoreStep(_)
+            Happening::GuestTimer(_)
+            | Happening::StoreStep(_)
             | Happening::Start(_)
             | Happening::Kill(_)
             | Happening::Disturb
@@ -250,6 +268,7 @@ impl World {
         match happening {
             Happening::CoordinatorTimer(process) => self.coordinator_timer(process, choices),
             Happening::AttemptTimer(attempt) => self.attempt_timer(attempt, choices),
+            Happening::GuestTimer(guest) => self.guest_timer(guest, choices),
             Happening::StoreStep(operation) => self.store_step(operation, choices),
             Happening::StoreAnswer(caller, response) => {
                 self.store_answer(caller, *response, choices);
@@ -309,6 +328,7 @@ impl World {
     pub fn pending_reasons(&self) -> Vec<String> {
         let mut reasons = self.coordinator_reasons();
         reasons.extend(self.attempt_reasons());
+        reasons.extend(self.guest_reasons());
         reasons
     }
 

@@ -1,13 +1,14 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
 use stillpoint::protocol::file::{FileDescription, FileSet};
-use stillpoint::protocol::id::AttemptId;
-use stillpoint::protocol::message::Message;
+use stillpoint::protocol::id::{AttemptId, FileName};
+use stillpoint::protocol::message::{Message, Verdict};
 
 use super::script::{MessageEffect, kind_of_message};
 use super::story::{Kind, Line};
 use super::{Happening, World, words};
 use crate::choice::{Choices, Label};
+use crate::digest::Digest;
 use crate::faults::Fault;
 use crate::lsm::local_name;
 use crate::oracle::facts::{Fact, ProcessId};
@@ -31,7 +32,11 @@ impl World {
                 from,
                 answered.attempt,
                 answered.checkpoint,
+                answered.verdict == Verdict::Accepted,
             ));
+        }
+        if let Message::Attached(_) = &message {
+            self.fact(Fact::AttachmentTaken(from, to));
         }
         let subtask = self.watch.facts.durable.ever_named.get(&to).copied();
         let rule = self.message_rule(&message, subtask);
@@ -66,6 +71,10 @@ impl World {
                 acknowledge.checkpoint,
                 names.filter(|name| name.attempt == from).collect(),
             ));
+        }
+        if let Message::Attach(attach) = &message {
+            let names = attach.declared.iter().flat_map(|(_, names)| names);
+            self.fact(Fact::Declared(from, names.copied().collect()));
         }
         let to = self.astray(leader, choices);
         let subtask = self.watch.facts.durable.ever_named.get(&from).copied();
@@ -109,34 +118,40 @@ impl World {
             return message;
         }
         let attempt = acknowledge.attempt;
-        let condemned = self.watch.facts.durable.tombstones.iter();
-        let mut condemned = condemned.filter(|name| name.attempt == attempt).copied();
-        let mut changed = false;
-        match &mut acknowledge.files {
-            FileSet::Delta { base, .. } if choices.choose(2, Label::Garbled) == 0 => {
-                let retained = self.watch.facts.durable.retained.keys();
-                if let Some(other) = retained.copied().rfind(|other| other != base) {
-                    *base = other;
-                    changed = true;
-                }
+        let kind = choices.choose(4, Label::Garbled);
+        let durable = &self.watch.facts.durable;
+        let changed = match (kind, &mut acknowledge.files) {
+            (0, FileSet::Delta { base, .. }) => {
+                let other = durable.retained.keys().rfind(|other| *other != base);
+                other.is_some_and(|other| {
+                    *base = *other;
+                    true
+                })
             }
-            FileSet::Delta { added: files, .. } | FileSet::Full(files) => {
-                if let (Some(name), Some(first)) = (condemned.next(), files.first().cloned()) {
-                    files.push(FileDescription { name, ..first });
-                    files.sort();
-                    // One local name each, as the rules of shape demand.
-                    for (number, file) in (900_000..).zip(files.iter_mut()) {
-                        if file.name == name {
-                            file.local = local_name(number);
-                        }
-                    }
-                    changed = true;
-                }
+            (1, FileSet::Delta { removed, .. }) => {
+                removed.push(FileName {
+                    attempt,
+                    number: u64::MAX,
+                });
+                true
             }
-        }
+            (2, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
+                let name = FileName {
+                    attempt: AttemptId(u64::MAX),
+                    number: 1,
+                };
+                add_another(files, name)
+            }
+            (_, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
+                let mut condemned = durable.tombstones.iter();
+                let condemned = condemned.find(|name| name.attempt == attempt);
+                condemned.is_some_and(|name| add_another(files, *name))
+            }
+        };
         if changed {
             self.struck.note(Fault::GarbledAcknowledgements);
             self.fact(Fact::AcknowledgementGarbled);
+            self.garbled.insert(hash_of(&message));
         }
         message
     }
@@ -236,4 +251,26 @@ impl World {
             ..Line::new(at, to, Kind::Message, what)
         });
     }
+}
+
+/// Adds a file of this name, with a local name of its own as the rules of shape demand.
+fn add_another(files: &mut Vec<FileDescription>, name: FileName) -> bool {
+    let Some(first) = files.first().cloned() else {
+        return false;
+    };
+    let local = local_name(900_000);
+    files.push(FileDescription {
+        name,
+        local,
+        ..first
+    });
+    files.sort();
+    true
+}
+
+/// What a message is told from all others by.
+pub(super) fn hash_of(message: &Message) -> u64 {
+    let mut digest = Digest::default();
+    digest.take(message);
+    digest.value()
 }

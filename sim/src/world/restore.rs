@@ -38,6 +38,10 @@ pub struct Restore {
 }
 
 impl Restore {
+    pub(super) fn checkpoint(&self) -> CheckpointId {
+        self.checkpoint
+    }
+
     /// What it waits for, in words.
     pub(super) fn describe(&self) -> String {
         if self.files.is_empty() {
@@ -113,6 +117,7 @@ impl World {
         if restore.is_none() {
             self.run_attempt(attempt, config, Lsm::default(), None, choices);
         } else {
+            self.note_restore();
             self.go_on_loading(attempt, choices);
         }
     }
@@ -299,6 +304,7 @@ impl World {
         }
         let subtask = restore.config.subtask;
         self.fact(Fact::Restored(restore.checkpoint, subtask, attempt, table));
+        self.note_restore();
         let restored = Some((restore.checkpoint, restore.files));
         self.run_attempt(attempt, restore.config, lsm, restored, choices);
     }

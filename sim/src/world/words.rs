@@ -20,6 +20,7 @@ const NAMES_MAX: usize = 6;
 pub(super) fn lane_of(caller: Caller) -> String {
     match caller {
         Caller::Coordinator(process) => process.to_string(),
+        Caller::Guest(guest) => guest.to_string(),
         Caller::Attempt(attempt) | Caller::Restore(attempt) => attempt.to_string(),
     }
 }
@@ -256,6 +257,7 @@ pub(super) fn response(response: &Response) -> (String, String) {
 pub(super) fn happening(happening: &Happening) -> (String, String) {
     let (lane, text) = match happening {
         Happening::CoordinatorTimer(process) => (process.to_string(), "a timer".to_owned()),
+        Happening::GuestTimer(guest) => (guest.to_string(), "a timer".to_owned()),
         Happening::AttemptTimer(attempt) => (attempt.to_string(), "a timer".to_owned()),
         Happening::StoreStep(_) => ("store".to_owned(), "a request is carried out".to_owned()),
         Happening::StoreAnswer(caller, answered) => {

@@ -1,0 +1,79 @@
+//! An attempt that attaches declares each name that an acknowledgement of its bore, unless it has
+//! heard that the acknowledgement is durably accounted for: a name that a new leader never learns
+//! of is nobody's.
+
+use std::collections::BTreeMap;
+
+use stillpoint::protocol::id::{AttemptId, CheckpointId};
+
+use super::{Invariant, Verdict};
+use crate::oracle::facts::{Fact, Facts};
+
+/// The promise, with what each attempt has heard is settled.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct DeclarationsAreWhole {
+    settled: BTreeMap<AttemptId, CheckpointId>,
+}
+
+impl Invariant for DeclarationsAreWhole {
+    const NAME: &'static str = "DeclarationsAreWhole";
+
+    fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+        match fact {
+            Fact::SettledHeard(attempt, checkpoint) => {
+                let settled = self.settled.entry(*attempt).or_default();
+                *settled = (*settled).max(*checkpoint);
+            }
+            Fact::Declared(attempt, names) if !facts.garbled => {
+                let settled = self.settled.get(attempt).copied().unwrap_or_default();
+                let open = facts
+                    .acknowledged
+                    .range((*attempt, settled.next())..)
+                    .take_while(|((other, _), _)| other == attempt);
+                for ((_, checkpoint), borne) in open {
+                    if let Some(missing) = borne.iter().find(|name| !names.contains(name)) {
+                        return Self::broken(format!(
+                            "{attempt} attaches without {missing}, which its acknowledgement of \
+                             {checkpoint} bore"
+                        ));
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self, _facts: &Facts) -> Verdict {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_not_declared_breaks_it() {
+        let (mut invariant, mut facts) = (DeclarationsAreWhole::default(), Facts::default());
+        let attempt = AttemptId(1);
+        let acknowledged =
+            |id, number| Fact::Acknowledged(attempt, CheckpointId(id), vec![name(1, number)]);
+        let declared = |numbers: &[u64]| {
+            let names = numbers.iter().map(|number| name(1, *number));
+            Fact::Declared(attempt, names.collect())
+        };
+        let settled = Fact::SettledHeard(attempt, CheckpointId(1));
+        for fact in [
+            acknowledged(1, 1),
+            acknowledged(2, 2),
+            declared(&[1, 2]),
+            settled,
+            declared(&[2]),
+        ] {
+            show(&mut invariant, &mut facts, fact).expect("whole");
+        }
+        assert!(show(&mut invariant, &mut facts, declared(&[])).is_err());
+    }
+}

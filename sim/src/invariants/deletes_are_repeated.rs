@@ -1,0 +1,92 @@
+//! An attempt goes on asking for a delete until it hears that it is done: what it made and nobody
+//! took over is not left to the sweep while it lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stillpoint::protocol::id::{AttemptId, FileName};
+
+use super::{Invariant, Verdict};
+use crate::oracle::facts::{Caller, Fact, Facts};
+
+/// The longest that an attempt may stand still and then wait before it asks again, in
+/// microseconds: a pause, an answer's deadline and the longest delay between two tries.
+const SILENCE_MAX: u64 = 2_500_000;
+
+/// What an attempt has asked to be deleted and has not heard of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Asked {
+    unconfirmed: BTreeSet<FileName>,
+    /// When it last asked for a delete or heard of one.
+    last: u64,
+}
+
+/// The promise.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct DeletesAreRepeated {
+    attempts: BTreeMap<AttemptId, Asked>,
+}
+
+impl Invariant for DeletesAreRepeated {
+    const NAME: &'static str = "DeletesAreRepeated";
+
+    fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+        match fact {
+            Fact::DeleteAsked(Caller::Attempt(attempt), name) => {
+                let asked = self.attempts.entry(*attempt).or_default();
+                asked.unconfirmed.insert(*name);
+                asked.last = facts.now;
+            }
+            Fact::DeleteAnswered(attempt, name, is_confirmed) => {
+                if let Some(asked) = self.attempts.get_mut(attempt) {
+                    asked.last = facts.now;
+                    if *is_confirmed {
+                        asked.unconfirmed.remove(name);
+                    }
+                }
+            }
+            Fact::AttemptGone(attempt) => {
+                self.attempts.remove(attempt);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self, facts: &Facts) -> Verdict {
+        for (attempt, asked) in &self.attempts {
+            if let Some(name) = asked.unconfirmed.first()
+                && asked.last + SILENCE_MAX < facts.now
+            {
+                return Self::broken(format!(
+                    "{attempt} has not heard that {name} is deleted, and asks no more"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    #[test]
+    fn a_delete_that_is_given_up_breaks_it() {
+        let (mut invariant, mut facts) = (DeletesAreRepeated::default(), Facts::default());
+        let attempt = AttemptId(1);
+        let asked = |number| Fact::DeleteAsked(Caller::Attempt(attempt), name(1, number));
+        let answered = |number, is| Fact::DeleteAnswered(attempt, name(1, number), is);
+        for fact in [asked(1), answered(1, true), asked(2), answered(2, false)] {
+            show(&mut invariant, &mut facts, fact).expect("goes on");
+        }
+        invariant.check(&facts).expect("it has time");
+        facts.now = SILENCE_MAX + 1;
+        assert!(invariant.check(&facts).is_err());
+        show(&mut invariant, &mut facts, asked(2)).expect("asks again");
+        invariant.check(&facts).expect("it has asked");
+        show(&mut invariant, &mut facts, answered(2, true)).expect("is done");
+        facts.now *= 3;
+        invariant.check(&facts).expect("all is confirmed");
+    }
+}
