@@ -31,6 +31,7 @@ use crate::invariants::Violation;
 use crate::profile::{Profile, StoreKind};
 use crate::run::{finish, panicked};
 use crate::world::World;
+use crate::world::frames::Frames;
 use crate::world::script::{MESSAGE_KINDS, MessageEffect, REQUEST_KINDS, RequestEffect, Rule};
 use crate::world::story::{Line, Story};
 
@@ -146,6 +147,40 @@ impl Scenario {
         }
         self.orders.push(read_order(&words)?);
         Ok(())
+    }
+
+    /// The same story on a directory, unless something happens in it that only an object store does.
+    #[must_use]
+    pub fn on_directory(mut self) -> Option<Self> {
+        let only_objects = |order: &Order| {
+            matches!(
+                order,
+                Order::Rule(Rule::Request {
+                    effect: RequestEffect::Late(_) | RequestEffect::Refuse | RequestEffect::Tear,
+                    ..
+                })
+            )
+        };
+        if self.orders.iter().any(only_objects) {
+            return None;
+        }
+        self.profile.store = StoreKind::Directory;
+        Some(self)
+    }
+
+    /// The world after each step of the orders; what comes after the last one is not played.
+    #[must_use]
+    pub fn frames(&self) -> Vec<World> {
+        let mut world = World::new(self.profile.clone());
+        world.frames = Frames::wanted();
+        world.writing = false;
+        let mut choices = Choices::replayed(&[]);
+        for order in &self.orders {
+            if obey(&mut world, order, &mut choices).is_err() {
+                break;
+            }
+        }
+        world.take_frames()
     }
 
     /// Plays it.

@@ -9,6 +9,7 @@
 //! | 5 | a machine asserted |
 
 mod bugs;
+mod explore;
 mod marks_report;
 mod seeds;
 
@@ -41,6 +42,8 @@ enum Command {
     Bugs(Bugs),
     /// Tell which rare situations are reached, and by which seed first.
     Marks(Range),
+    /// Let everything that can happen happen, in every order, at small bounds.
+    Explore(explore::Explore),
     /// Measure how many seeds and events go through in a second.
     Bench(Bench),
 }
@@ -67,7 +70,14 @@ struct Range {
 #[derive(Args)]
 struct Replay {
     /// The seed.
+    #[arg(
+        required_unless_present = "path",
+        default_value_if("path", clap::builder::ArgPredicate::IsPresent, "0")
+    )]
     seed: u64,
+    /// Instead of a seed, a path that `explore` has printed.
+    #[arg(long, conflicts_with = "seed")]
+    path: Option<String>,
     /// How long the run is.
     #[arg(long, value_enum, default_value = "short")]
     length: LengthArgument,
@@ -140,10 +150,20 @@ pub fn main() -> ExitCode {
     };
     let worst = match arguments.command {
         Command::Run(range) => seeds::run_range(&range, arguments.json),
-        Command::Replay(replay) => seeds::replay(&replay, arguments.json),
+        Command::Replay(replay) => match &replay.path {
+            None => seeds::replay(&replay, arguments.json),
+            Some(path) => match explore::replay_path(path, replay.hold_open, arguments.json) {
+                Ok(worst) => worst,
+                Err(error) => {
+                    eprintln!("error: {error}");
+                    return ExitCode::from(2);
+                }
+            },
+        },
         Command::Shrink(replay) => seeds::shrink_seed(&replay, arguments.json),
         Command::Bugs(wanted) => bugs::bugs(&wanted, arguments.json),
         Command::Marks(range) => marks_report::marks(&range, arguments.json),
+        Command::Explore(wanted) => explore::explore(&wanted, arguments.json),
         Command::Bench(bench) => seeds::bench(&bench, arguments.json),
     };
     ExitCode::from(status(worst))

@@ -19,6 +19,8 @@
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
 //! | `situation` | rare situations that must be reached |
+//! | `frames` | the world after each step, for whoever goes on from there |
+//! | `small` | a world of few things, in which an explorer decides what happens next |
 //! | `watch` | facts and invariants |
 //!
 //! Invariant: a step depends on the world and the choices alone. Equal worlds given equal choices
@@ -29,11 +31,13 @@ mod calls;
 mod coordinator;
 mod disturb;
 mod guest;
+pub mod frames;
 mod happening;
 mod network;
 mod restore;
 pub mod script;
 pub mod situation;
+pub mod small;
 pub mod story;
 mod watch;
 
@@ -48,6 +52,7 @@ use self::calls::Operation;
 use self::coordinator::CoordinatorProcess;
 pub use self::guest::GuestId;
 use self::guest::GuestProcess;
+use self::frames::Frames;
 pub use self::happening::{Happening, Queue, Start};
 use self::situation::Situations;
 use self::story::{Kind, Line, Story};
@@ -115,6 +120,8 @@ pub struct World {
     pub digest: Digest,
     /// What happened, for people.
     pub story: Story,
+    /// The world after each step, for whoever wants to go on from there.
+    pub frames: Frames,
     operators: Vec<Operator>,
     contents: Contents,
     operations: BTreeMap<u64, Operation>,
@@ -170,6 +177,7 @@ impl World {
             situations: Situations::default(),
             digest: Digest::default(),
             story: Story::default(),
+            frames: Frames::default(),
             operators,
             contents: Contents::default(),
             operations: BTreeMap::new(),
@@ -214,6 +222,7 @@ impl World {
         if self.steps.is_multiple_of(FULL_CHECK_PERIOD) {
             self.watch.check(&self.store);
         }
+        self.keep_frame();
         match self.watch.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(true),

@@ -289,7 +289,11 @@ impl World {
         if let Some(id) = self.leader()
             && let Some(request) = self.next_request(id)
         {
-            self.drive_coordinator(id, event(request), choices);
+            let event = event(request);
+            if let Event::Deploy { from, .. } = &event {
+                self.note_deploy(id, request, from);
+            }
+            self.drive_coordinator(id, event, choices);
         }
     }
 
