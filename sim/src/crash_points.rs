@@ -63,7 +63,10 @@ impl Tried {
 pub fn try_all(name: &str, scenario: &Scenario) -> Tried {
     let mut tried = Tried::default();
     let mut seen = HashSet::new();
-    for world in scenario.frames() {
+    let (frames, violation) = scenario.frames();
+    let told = violation.map(|violation| format!("{name}: {violation}"));
+    tried.failures.extend(told);
+    for world in frames {
         tried.points += 1;
         let asked = cut(&world, Vec::new()).1;
         tried.unsynced_points += u64::from(!asked.is_empty());
@@ -77,12 +80,11 @@ pub fn try_all(name: &str, scenario: &Scenario) -> Tried {
             count += 1;
             if seen.insert(situation(&after)) {
                 tried.situations += 1;
-                if let Err(violation) = recover(after) {
-                    let step = world.steps;
-                    tried.failures.push(format!(
-                        "{name}: power cut after step {step}, lost {script:?}: {violation}"
-                    ));
-                }
+                let step = world.steps;
+                let told = |violation| {
+                    format!("{name}: power cut after step {step}, lost {script:?}: {violation}")
+                };
+                tried.failures.extend(recover(after).err().map(told));
             }
             next = if is_sampled {
                 (count < 1 << UNSYNCED_MAX).then(|| drawn(count, asked.len()))

@@ -168,19 +168,23 @@ impl Scenario {
         Some(self)
     }
 
-    /// The world after each step of the orders; what comes after the last one is not played.
+    /// The world after each step of the orders, and the promise that was broken on the way. What
+    /// comes after the last order is not played.
     #[must_use]
-    pub fn frames(&self) -> Vec<World> {
+    pub fn frames(&self) -> (Vec<World>, Option<Violation>) {
         let mut world = World::new(self.profile.clone());
         world.frames = Frames::wanted();
         world.writing = false;
         let mut choices = Choices::replayed(&[]);
-        for order in &self.orders {
-            if obey(&mut world, order, &mut choices).is_err() {
-                break;
-            }
-        }
-        world.take_frames()
+        let obeyed = catch_unwind(AssertUnwindSafe(|| {
+            let mut orders = self.orders.iter();
+            orders.try_for_each(|order| obey(&mut world, order, &mut choices))
+        }));
+        let violation = match obeyed {
+            Ok(obeyed) => obeyed.err(),
+            Err(panic) => Some(panicked(panic.as_ref())),
+        };
+        (world.take_frames(), violation)
     }
 
     /// Plays it.

@@ -9,6 +9,7 @@
 //! | 5 | a machine asserted |
 
 mod bugs;
+mod crash_points;
 mod explore;
 mod marks_report;
 mod seeds;
@@ -44,6 +45,8 @@ enum Command {
     Marks(Range),
     /// Let everything that can happen happen, in every order, at small bounds.
     Explore(explore::Explore),
+    /// Cut the power after each step of short stories, and lose each subset of what was not synced.
+    CrashPoints(crash_points::CrashPoints),
     /// Measure how many seeds and events go through in a second.
     Bench(Bench),
 }
@@ -164,6 +167,13 @@ pub fn main() -> ExitCode {
         Command::Bugs(wanted) => bugs::bugs(&wanted, arguments.json),
         Command::Marks(range) => marks_report::marks(&range, arguments.json),
         Command::Explore(wanted) => explore::explore(&wanted, arguments.json),
+        Command::CrashPoints(wanted) => match crash_points::crash_points(&wanted, arguments.json) {
+            Ok(worst) => worst,
+            Err(error) => {
+                eprintln!("error: {error}");
+                return ExitCode::from(2);
+            }
+        },
         Command::Bench(bench) => seeds::bench(&bench, arguments.json),
     };
     ExitCode::from(status(worst))

@@ -28,6 +28,7 @@ impl HistoryIsExplained {
                 Notice::Deployed {
                     request, restore, ..
                 } => history.starts(*process, *request, *restore)?,
+                Notice::Refused { request, .. } => history.refuses(*process, *request),
                 _ => {}
             },
             Fact::DeployAsked(process, request, Some(checkpoint)) => {

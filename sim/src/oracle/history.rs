@@ -9,7 +9,7 @@
 //!
 //! - nothing ends that has not begun, and what ends, ends once and one way;
 //! - a start serves nothing older than what was told to be complete before, unless somebody asked
-//!   for something older since;
+//!   for something older since, whether or not he came to hear of it;
 //! - whatever was told to be aborted is never served.
 //!
 //! A leader that was replaced may tell late of what it completed; so what a user of an older epoch
@@ -103,6 +103,11 @@ impl History {
         self.asked_for.insert((process, request), checkpoint);
     }
 
+    /// A user was told that it does not get what it asked for.
+    pub fn refuses(&mut self, process: ProcessId, request: RequestId) {
+        self.asked_for.remove(&(process, request));
+    }
+
     /// A user was told what its attempts start from.
     ///
     /// # Errors
@@ -126,9 +131,16 @@ impl History {
             return Ok(());
         }
         match self.floor {
-            Some((since, floor)) if epoch >= since && from < Some(floor) => Err(format!(
-                "{process} starts from {from:?}, and {floor} was complete before"
-            )),
+            Some((since, floor)) if epoch >= since && from < Some(floor) => {
+                // Who asked for it may have died before he heard that he has it.
+                if let Some(asked) = self.asked_for.values().find(|asked| from == Some(**asked)) {
+                    self.floor = Some((epoch, *asked));
+                    return Ok(());
+                }
+                Err(format!(
+                    "{process} starts from {from:?}, and {floor} was complete before"
+                ))
+            }
             Some(_) | None => Ok(()),
         }
     }
@@ -193,6 +205,19 @@ mod tests {
         history.asks_for(FIRST, RequestId(3), checkpoint(1));
         let other = history.starts(FIRST, RequestId(3), Some(checkpoint(2)));
         assert!(other.is_err());
+    }
+
+    #[test]
+    fn what_was_asked_for_may_be_served_to_the_next() {
+        let mut history = after_two();
+        history.asks_for(FIRST, RequestId(1), checkpoint(1));
+        history.leads(SECOND, Epoch(2));
+        let mut refused = history.clone();
+        refused.refuses(FIRST, RequestId(1));
+        let start =
+            |history: &mut History| history.starts(SECOND, RequestId(1), Some(checkpoint(1)));
+        assert!(start(&mut refused).is_err());
+        start(&mut history).expect("the first may have died before it heard");
     }
 
     #[test]
