@@ -15,9 +15,12 @@ pub(super) struct Explore {
     /// Only these bounds; without them all of them.
     #[arg(long, value_parser = parse_bounds)]
     bounds: Option<Bounds>,
-    /// Stop after so many different states, of all bounds together.
-    #[arg(long, default_value_t = u64::MAX)]
+    /// Leave bounds after so many different states.
+    #[arg(long, default_value_t = 1_000_000)]
     states_max: u64,
+    /// Fail if all bounds together have fewer different states.
+    #[arg(long, default_value_t = 0)]
+    states_min: u64,
     /// Stop after so many failures.
     #[arg(long, default_value_t = 1)]
     failures_max: usize,
@@ -34,7 +37,7 @@ fn parse_bounds(name: &str) -> Result<Bounds, String> {
 }
 
 /// The worlds that were explored, as one sum and one by one.
-pub(super) fn explore(wanted: &Explore, json: bool) -> Option<Class> {
+pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Option<Class>, String> {
     super::seeds::silence_panics();
     let threads = if wanted.threads == 0 {
         std::thread::available_parallelism().map_or(1, usize::from)
@@ -45,21 +48,16 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Option<Class> {
         .bounds
         .clone()
         .map_or_else(bounds::all, |one| vec![one]);
-    let mut left = wanted.states_max;
     let mut results = Vec::new();
     for bounds in all {
-        if left == 0 {
-            break;
-        }
         let started = Instant::now();
         let effort = Effort {
-            states_max: left,
+            states_max: wanted.states_max,
             failures_max: wanted.failures_max,
             threads,
             hold_open: wanted.hold_open,
         };
         let explored = explore::explore(&bounds, effort);
-        left = left.saturating_sub(explored.states);
         if !json {
             tell(&bounds, &explored, started, wanted.hold_open);
         }
@@ -69,9 +67,17 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Option<Class> {
         println!("{}", as_json(&results, wanted.hold_open));
     }
     let failures = results.iter().flat_map(|(_, explored)| &explored.failures);
-    failures
+    let worst = failures
         .map(|failure| failure.violation.class)
-        .max_by_key(|class| super::status(Some(*class)))
+        .max_by_key(|class| super::status(Some(*class)));
+    let states: u64 = results.iter().map(|(_, explored)| explored.states).sum();
+    if worst.is_none() && states < wanted.states_min {
+        let wanted = wanted.states_min;
+        return Err(format!(
+            "{states} states were explored, and {wanted} are wanted"
+        ));
+    }
+    Ok(worst)
 }
 
 fn command_for(path: &str, guard: Option<Guard>) -> String {
@@ -134,6 +140,7 @@ fn as_json(results: &[(Bounds, Explored)], guard: Option<Guard>) -> serde_json::
                 "subtasks": bounds.subtasks,
                 "retained": bounds.retained,
                 "concurrent": bounds.concurrent,
+                "waiting": bounds.waiting,
                 "completed_before": bounds.completed_before,
                 "checkpoints": bounds.checkpoints,
                 "coordinators": bounds.coordinators,

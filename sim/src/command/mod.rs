@@ -3,7 +3,7 @@
 //! | status | meaning |
 //! |---|---|
 //! | 0 | every promise held |
-//! | 2 | wrong usage |
+//! | 2 | wrong usage, or less was done than was asked for |
 //! | 3 | a safety promise was broken |
 //! | 4 | a liveness promise was broken |
 //! | 5 | a machine asserted |
@@ -73,11 +73,8 @@ struct Range {
 #[derive(Args)]
 struct Replay {
     /// The seed.
-    #[arg(
-        required_unless_present = "path",
-        default_value_if("path", clap::builder::ArgPredicate::IsPresent, "0")
-    )]
-    seed: u64,
+    #[arg(required_unless_present = "path")]
+    seed: Option<u64>,
     /// Instead of a seed, a path that `explore` has printed.
     #[arg(long, conflicts_with = "seed")]
     path: Option<String>,
@@ -87,6 +84,13 @@ struct Replay {
     /// Hold this guard open: a planted fault.
     #[arg(long, value_parser = seeds::parse_guard)]
     hold_open: Option<stillpoint::protocol::marks::Guard>,
+}
+
+impl Replay {
+    /// The seed, which is there if no path is.
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_default()
+    }
 }
 
 #[derive(Args)]
@@ -151,32 +155,30 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
+    let json = arguments.json;
     let worst = match arguments.command {
-        Command::Run(range) => seeds::run_range(&range, arguments.json),
+        Command::Run(range) => Ok(seeds::run_range(&range, json)),
         Command::Replay(replay) => match &replay.path {
-            None => seeds::replay(&replay, arguments.json),
-            Some(path) => match explore::replay_path(path, replay.hold_open, arguments.json) {
-                Ok(worst) => worst,
-                Err(error) => {
-                    eprintln!("error: {error}");
-                    return ExitCode::from(2);
-                }
-            },
+            None => Ok(seeds::replay(&replay, json)),
+            Some(path) => explore::replay_path(path, replay.hold_open, json),
         },
-        Command::Shrink(replay) => seeds::shrink_seed(&replay, arguments.json),
-        Command::Bugs(wanted) => bugs::bugs(&wanted, arguments.json),
-        Command::Marks(range) => marks_report::marks(&range, arguments.json),
-        Command::Explore(wanted) => explore::explore(&wanted, arguments.json),
-        Command::CrashPoints(wanted) => match crash_points::crash_points(&wanted, arguments.json) {
-            Ok(worst) => worst,
-            Err(error) => {
-                eprintln!("error: {error}");
-                return ExitCode::from(2);
-            }
+        Command::Shrink(replay) => match &replay.path {
+            None => Ok(seeds::shrink_seed(&replay, json)),
+            Some(_) => Err("a path is short already; only a seed is shrunk".to_owned()),
         },
-        Command::Bench(bench) => seeds::bench(&bench, arguments.json),
+        Command::Bugs(wanted) => Ok(bugs::bugs(&wanted, json)),
+        Command::Marks(range) => Ok(marks_report::marks(&range, json)),
+        Command::Explore(wanted) => explore::explore(&wanted, json),
+        Command::CrashPoints(wanted) => crash_points::crash_points(&wanted, json),
+        Command::Bench(bench) => Ok(seeds::bench(&bench, json)),
     };
-    ExitCode::from(status(worst))
+    match worst {
+        Ok(worst) => ExitCode::from(status(worst)),
+        Err(failed) => {
+            eprintln!("error: {failed}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn status(worst: Option<Class>) -> u8 {

@@ -159,8 +159,8 @@ pub(super) fn replay(replay: &Replay, json: bool) -> Option<Class> {
     silence_panics();
     marks::hold_open(replay.hold_open);
     let length = Length::from(replay.length);
-    let ended = run(Choices::seeded(replay.seed), length, None, true);
-    tell(replay.seed, &ended, json);
+    let ended = run(Choices::seeded(replay.seed()), length, None, true);
+    tell(replay.seed(), &ended, json);
     ended.violation.map(|violation| violation.class)
 }
 
@@ -168,7 +168,7 @@ pub(super) fn shrink_seed(replay: &Replay, json: bool) -> Option<Class> {
     silence_panics();
     marks::hold_open(replay.hold_open);
     let length = Length::from(replay.length);
-    let ended = run(Choices::seeded(replay.seed), length, None, false);
+    let ended = run(Choices::seeded(replay.seed()), length, None, false);
     if ended.violation.is_none() {
         println!("every promise held: there is nothing to shrink");
         return None;
@@ -180,7 +180,7 @@ pub(super) fn shrink_seed(replay: &Replay, json: bool) -> Option<Class> {
         Some(shrunk.profile),
         true,
     );
-    tell(replay.seed, &again, json);
+    tell(replay.seed(), &again, json);
     if !json {
         println!(
             "{} choices of {} are left after {} tries:",

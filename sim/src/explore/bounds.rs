@@ -37,6 +37,7 @@ const PLAIN: Bounds = Bounds {
     subtasks: 1,
     retained: 1,
     concurrent: 1,
+    waiting: 1,
     completed_before: 0,
     checkpoints: 3,
     coordinators: 1,
@@ -53,8 +54,21 @@ pub fn all() -> Vec<Bounds> {
     vec![
         PLAIN,
         Bounds {
+            name: "pair",
+            concurrent: 2,
+            checkpoints: 2,
+            ..PLAIN
+        },
+        Bounds {
             name: "overlapping",
             concurrent: 2,
+            ..PLAIN
+        },
+        Bounds {
+            name: "subtasks",
+            subtasks: 2,
+            attempts: 2,
+            waiting: 0,
             checkpoints: 2,
             ..PLAIN
         },
@@ -67,15 +81,9 @@ pub fn all() -> Vec<Bounds> {
         },
         Bounds {
             name: "commits",
+            waiting: 0,
             checkpoints: 2,
             troubles: (STORE, 1),
-            ..PLAIN
-        },
-        Bounds {
-            name: "subtasks",
-            subtasks: 2,
-            attempts: 2,
-            checkpoints: 2,
             ..PLAIN
         },
         Bounds {
@@ -83,7 +91,6 @@ pub fn all() -> Vec<Bounds> {
             completed_before: 1,
             checkpoints: 1,
             coordinators: 2,
-            troubles: (BOTH, 1),
             deaths: (LEADERS, 1),
             ..PLAIN
         },
@@ -92,7 +99,6 @@ pub fn all() -> Vec<Bounds> {
             completed_before: 1,
             checkpoints: 1,
             attempts: 2,
-            troubles: (BOTH, 1),
             deaths: (ATTEMPTS, 1),
             ..PLAIN
         },
@@ -100,9 +106,10 @@ pub fn all() -> Vec<Bounds> {
             name: "everything",
             completed_before: 1,
             checkpoints: 2,
-            concurrent: 2,
             attempts: 2,
             coordinators: 2,
+            waiting: 0,
+            troubles: (BOTH, 0),
             deaths: (DEATHS, 2),
             ..PLAIN
         },
@@ -112,32 +119,5 @@ pub fn all() -> Vec<Bounds> {
 /// The bounds of this name.
 #[must_use]
 pub fn named(name: &str) -> Option<Bounds> {
-    all()
-        .into_iter()
-        .find(|bounds| bounds.name == name)
-        .map(debug)
-}
-
-/// Debug.
-pub fn debug(mut b: Bounds) -> Bounds {
-    let n = |k: &str| std::env::var(k).ok().map(|v| v.parse::<u32>().unwrap());
-    if let Some(v) = n("CP") {
-        b.checkpoints = v;
-    }
-    if let Some(v) = n("CONC") {
-        b.concurrent = v as usize;
-    }
-    if let Some(v) = n("BEFORE") {
-        b.completed_before = v;
-    }
-    if let Some(v) = n("TR") {
-        b.troubles.1 = v;
-    }
-    if let Some(v) = n("DE") {
-        b.deaths.1 = v;
-    }
-    if let Some(v) = n("ET") {
-        b.early_timers = v;
-    }
-    b
+    all().into_iter().find(|bounds| bounds.name == name)
 }

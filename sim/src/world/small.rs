@@ -44,6 +44,8 @@ pub struct Bounds {
     pub retained: usize,
     /// Checkpoints under way at once.
     pub concurrent: usize,
+    /// Checkpoints asked for while as many as may be are under way.
+    pub waiting: usize,
     /// Checkpoints that complete before the exploration begins.
     pub completed_before: u32,
     /// Checkpoints that users ask for.
@@ -217,9 +219,10 @@ impl SmallWorld {
     fn fingerprint_of_queue(&self) -> u128 {
         let mut sum = 0_u128;
         for happening in self.world.queue.iter() {
-            let bits = match happening {
-                Happening::StoreStep(id) => Fingerprint::of(&self.world.operations.get(id)),
-                other => Fingerprint::of(other),
+            let bits = if let Happening::StoreStep(id) = happening {
+                Fingerprint::of(&self.world.operations.get(id))
+            } else {
+                Fingerprint::of(happening)
             };
             sum = sum.wrapping_add(bits);
         }
@@ -271,7 +274,7 @@ impl SmallWorld {
             let under_way = view.pending.len() + view.committing.len();
             if process.user.leads.is_some()
                 && self.asked < self.bounds.checkpoints
-                && under_way < self.bounds.concurrent
+                && under_way < self.bounds.concurrent + self.bounds.waiting
             {
                 options.push(Turn::Ask(*id));
             }
