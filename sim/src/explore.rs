@@ -60,8 +60,45 @@ pub struct Explored {
     pub ends: u64,
     /// Whether every state within the bounds has been seen.
     pub is_complete: bool,
+    /// The most of each that was in play in one state.
+    pub most: Most,
     /// Broken promises.
     pub failures: Vec<Failure>,
+}
+
+/// The most of each that was in play in one state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Most {
+    /// Epochs that there had been.
+    pub epochs: u64,
+    /// Attempts that the manifest had named.
+    pub attempts: u64,
+    /// Checkpoints that had completed.
+    pub completed: u64,
+    /// Files that had been condemned.
+    pub condemned: u64,
+}
+
+impl Most {
+    fn of(state: &SmallWorld) -> Self {
+        let facts = &state.world.watch.facts;
+        Self {
+            epochs: facts.durable.epoch.0,
+            attempts: facts.durable.ever_named.len() as u64,
+            completed: facts.completions,
+            condemned: facts.durable.ever_condemned.len() as u64,
+        }
+    }
+
+    /// The most in either.
+    fn or(self, other: Self) -> Self {
+        Self {
+            epochs: self.epochs.max(other.epochs),
+            attempts: self.attempts.max(other.attempts),
+            completed: self.completed.max(other.completed),
+            condemned: self.condemned.max(other.condemned),
+        }
+    }
 }
 
 /// A broken promise and the way to it.
@@ -96,6 +133,7 @@ struct Search {
     states: AtomicU64,
     transitions: AtomicU64,
     ends: AtomicU64,
+    most: Mutex<Most>,
     failures: Mutex<Vec<Failure>>,
     is_over: AtomicBool,
 }
@@ -111,6 +149,7 @@ pub fn explore(bounds: &Bounds, effort: Effort) -> Explored {
         states: AtomicU64::new(0),
         transitions: AtomicU64::new(0),
         ends: AtomicU64::new(0),
+        most: Mutex::default(),
         failures: Mutex::default(),
         is_over: AtomicBool::new(false),
     };
@@ -126,6 +165,7 @@ pub fn explore(bounds: &Bounds, effort: Effort) -> Explored {
         transitions: search.transitions.into_inner(),
         ends: search.ends.into_inner(),
         is_complete,
+        most: search.most.into_inner().unwrap_or_default(),
         failures: search.failures.into_inner().unwrap_or_default(),
     }
 }
@@ -219,6 +259,12 @@ impl Search {
                 }
             }
             next = next_script(script, choices.asked());
+        }
+        let most = found
+            .iter()
+            .fold(Most::default(), |most, node| most.or(Most::of(&node.state)));
+        if let Ok(mut all) = self.most.lock() {
+            *all = all.or(most);
         }
         self.push(found);
     }

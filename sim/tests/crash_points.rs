@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
+use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::crash_points::{Tried, generated, try_all};
 use stillpoint_sim::scenario::Scenario;
 
@@ -56,15 +57,32 @@ fn every_crash_point_recovers() {
     let _ = std::panic::take_hook();
     let tried = sum.into_inner().unwrap();
     let failures = tried.failures.join("\n");
-    eprintln!(
-        "{count} stories, {} crash points, {} of them with something unsynced, {} power cuts, {} \
-         different situations, {} points sampled",
-        tried.points, tried.unsynced_points, tried.cuts, tried.situations, tried.sampled
-    );
     assert!(failures.is_empty(), "{failures}");
     assert!(count >= 50, "{count} stories");
     assert!(
         tried.cuts > tried.points && tried.points > 10_000,
         "{tried:?}"
     );
+}
+
+#[test]
+fn planted_faults_are_found_after_a_cut() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let (name, text) = generated().swap_remove(4);
+    let scenario = Scenario::parse(&text).unwrap();
+    let mut missed = Vec::new();
+    for guard in [
+        Guard::SweepsWhatCameTooLate,
+        Guard::SweepsNothingNamed,
+        Guard::RetentionKeepsNewest,
+    ] {
+        marks::hold_open(Some(guard));
+        let tried = try_all(&name, &scenario);
+        marks::hold_open(None);
+        if !tried.failures.iter().any(|told| told.contains("power cut")) {
+            missed.push(guard.name());
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(missed.is_empty(), "{name}: {missed:?}");
 }

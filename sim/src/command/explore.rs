@@ -89,17 +89,21 @@ fn command_for(path: &str, guard: Option<Guard>) -> String {
 
 fn tell(bounds: &Bounds, explored: &Explored, started: Instant, guard: Option<Guard>) {
     println!(
-        "{:<12} {:>9} states {:>10} transitions {:>7} ends {:>4} s  {}",
+        "{:<12} {:>9} states {:>10} transitions {:>4} s  {}; at most {} epochs, {} attempts, {} \
+         completed, {} condemned",
         bounds.name,
         explored.states,
         explored.transitions,
-        explored.ends,
         started.elapsed().as_secs(),
         if explored.is_complete {
             "all there are"
         } else {
             "not all"
-        }
+        },
+        explored.most.epochs,
+        explored.most.attempts,
+        explored.most.completed,
+        explored.most.condemned,
     );
     for failure in &explored.failures {
         println!("  broken: {}", failure.violation);
@@ -137,6 +141,10 @@ fn as_json(results: &[(Bounds, Explored)], guard: Option<Guard>) -> serde_json::
                 "transitions": explored.transitions,
                 "ends": explored.ends,
                 "complete": explored.is_complete,
+                "most_epochs": explored.most.epochs,
+                "most_attempts": explored.most.attempts,
+                "most_completed": explored.most.completed,
+                "most_condemned": explored.most.condemned,
                 "subtasks": bounds.subtasks,
                 "retained": bounds.retained,
                 "concurrent": bounds.concurrent,
