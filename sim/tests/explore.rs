@@ -6,7 +6,15 @@ use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::explore::{Effort, Explored, bounds, explore, parse_path, replay};
 
 /// Faults and the bounds that see them.
-const PLANTED: &[(&str, Guard)] = &[("attempts", Guard::AttemptIsNamed)];
+const PLANTED: &[(&str, Guard)] = &[
+    ("plain", Guard::MaxConcurrent),
+    ("subtasks", Guard::AllAcknowledged),
+    ("pair", Guard::CommitsInOrder),
+    ("pair", Guard::RetentionKeepsNewest),
+    ("pair", Guard::SweepsOnlyUnnamed),
+    ("messages", Guard::LaterAckWithoutIt),
+    ("attempts", Guard::AttemptIsNamed),
+];
 
 /// Everything within the bounds, unless a failure is found before.
 fn explored(name: &str, threads: usize, hold_open: Option<Guard>) -> Explored {
