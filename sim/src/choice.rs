@@ -304,15 +304,6 @@ impl Choices {
         &self.asked
     }
 
-    /// Of a scripted source: how many choices are left in the script.
-    #[must_use]
-    pub fn left(&self) -> usize {
-        match &self.source {
-            Source::Scripted { answers, next, .. } => answers.len().saturating_sub(*next),
-            Source::Seeded(_) | Source::Replayed(_) => 0,
-        }
-    }
-
     fn next_place(&mut self, label: Label) -> u32 {
         let place = &mut self.places[label as usize];
         *place += 1;

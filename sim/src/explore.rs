@@ -11,8 +11,9 @@
 //! back while it is too long to be held in memory. If the frontier runs out, every state within
 //! the bounds has been seen, whatever the order: the numbers are then the same in every run.
 //!
-//! A path is the answers to all choices from the start on; [`replay`] takes it again and tells what
-//! happens. It is written as the bounds' name and the answers, `attempts:3.0.1`.
+//! A path is a number of steps and the answers to all choices in them; [`replay`] takes it again
+//! and tells what happens. It is written with the bounds' name, `attempts:5:3.0.1`. Where there is
+//! but one thing that can happen, nothing is chosen, so a path has no more answers than it needs.
 //!
 //! [`Fingerprint`]: crate::digest::Fingerprint
 
@@ -106,22 +107,45 @@ impl Most {
 pub struct Failure {
     /// The promise.
     pub violation: Violation,
-    /// The answers to all choices on the way.
-    pub path: Vec<u32>,
+    /// The way.
+    pub path: Path,
+}
+
+/// A way from the start to a state.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Path {
+    /// How many steps it has.
+    pub steps: u32,
+    /// The answers to all choices in them.
+    pub answers: Vec<u32>,
+}
+
+impl Path {
+    /// The path and one step more, in which these choices were made.
+    fn and(&self, script: &[u32], asked: usize) -> Self {
+        let mut answers = self.answers.clone();
+        answers.extend(script);
+        answers.resize(self.answers.len() + asked, 0);
+        Self {
+            steps: self.steps + 1,
+            answers,
+        }
+    }
 }
 
 impl Failure {
     /// The path as [`parse_path`] reads it.
     #[must_use]
     pub fn path_text(&self, bounds: &Bounds) -> String {
-        let answers: Vec<String> = self.path.iter().map(u32::to_string).collect();
-        format!("{}:{}", bounds.name, answers.join("."))
+        let answers: Vec<String> = self.path.answers.iter().map(u32::to_string).collect();
+        let steps = self.path.steps;
+        format!("{}:{steps}:{}", bounds.name, answers.join("."))
     }
 }
 
 struct Node {
     state: SmallWorld,
-    path: Vec<u32>,
+    path: Path,
 }
 
 struct Search {
@@ -173,7 +197,7 @@ pub fn explore(bounds: &Bounds, effort: Effort) -> Explored {
 impl Search {
     fn begin(&self, state: SmallWorld) {
         self.is_new(state.fingerprint());
-        let path = Vec::new();
+        let path = Path::default();
         self.push(vec![Node { state, path }]);
     }
 
@@ -234,12 +258,7 @@ impl Search {
             let mut choices = Choices::scripted_for(script.clone(), labels());
             let mut state = node.state.clone();
             let stepped = step(&mut state, &mut choices);
-            let path = || {
-                let mut path = node.path.clone();
-                path.extend(&script);
-                path.resize(node.path.len() + choices.asked().len(), 0);
-                path
-            };
+            let path = || node.path.and(&script, choices.asked().len());
             if matches!(stepped, Ok(false)) {
                 self.ends.fetch_add(1, Ordering::Relaxed);
                 break;
@@ -269,7 +288,7 @@ impl Search {
         self.push(found);
     }
 
-    fn fail(&self, violation: Violation, path: Vec<u32>) {
+    fn fail(&self, violation: Violation, path: Path) {
         if let Ok(mut failures) = self.failures.lock() {
             failures.push(Failure { violation, path });
             if failures.len() >= self.effort.failures_max {
@@ -287,33 +306,45 @@ fn step(state: &mut SmallWorld, choices: &mut Choices) -> Result<bool, Violation
 
 /// Takes a path again and tells what happens.
 #[must_use]
-pub fn replay(bounds: &Bounds, path: &[u32]) -> (Option<Violation>, Vec<Line>) {
+pub fn replay(bounds: &Bounds, path: &Path) -> (Option<Violation>, Vec<Line>) {
     let mut state = SmallWorld::new(bounds);
     state.world.story = Story::told();
-    let mut choices = Choices::scripted_for(path.to_vec(), labels());
+    let mut choices = Choices::scripted_for(path.answers.clone(), labels());
     let mut violation = None;
-    while violation.is_none() && choices.left() > 0 {
+    for _ in 0..path.steps {
         violation = match step(&mut state, &mut choices) {
             Ok(true) => state.check().err(),
             Ok(false) => break,
             Err(violation) => Some(violation),
         };
+        if violation.is_some() {
+            break;
+        }
     }
     (violation, state.world.story.lines().to_vec())
 }
 
-/// Reads a path: the name of the bounds and the answers.
+/// Reads a path: the name of the bounds, the number of steps and the answers.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse_path(text: &str) -> Result<(Bounds, Vec<u32>), String> {
-    let (name, answers) = text
-        .split_once(':')
-        .ok_or_else(|| format!("{text:?} is no path: it is written BOUNDS:3.0.1"))?;
+pub fn parse_path(text: &str) -> Result<(Bounds, Path), String> {
+    let mut parts = text.splitn(3, ':');
+    let (Some(name), Some(steps), Some(answers)) = (parts.next(), parts.next(), parts.next())
+    else {
+        return Err(format!(
+            "{text:?} is no path: it is written BOUNDS:STEPS:3.0.1"
+        ));
+    };
+    let number = |word: &str| {
+        word.parse::<u32>()
+            .map_err(|error| format!("{text:?}, {word:?}: {error}"))
+    };
     let bounds = bounds::named(name).ok_or_else(|| format!("there are no bounds {name:?}"))?;
     let answers = answers.split('.').filter(|answer| !answer.is_empty());
-    let answers: Result<Vec<u32>, _> = answers.map(str::parse).collect();
-    answers
-        .map(|answers| (bounds, answers))
-        .map_err(|error| format!("{text:?}: {error}"))
+    let path = Path {
+        steps: number(steps)?,
+        answers: answers.map(number).collect::<Result<_, _>>()?,
+    };
+    Ok((bounds, path))
 }

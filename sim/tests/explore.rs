@@ -77,6 +77,8 @@ fn planted_faults_are_found_and_their_paths_taken_again() {
 #[test]
 fn what_is_no_path_is_refused() {
     assert!(parse_path("3.0.1").is_err());
-    assert!(parse_path("nowhere:3.0.1").is_err());
-    assert!(parse_path("plain:3.x").is_err());
+    assert!(parse_path("plain:3.0.1").is_err());
+    assert!(parse_path("nowhere:9:3.0.1").is_err());
+    assert!(parse_path("plain:9:3.x").is_err());
+    assert!(parse_path("plain:9:3.0.1").is_ok());
 }
