@@ -471,6 +471,7 @@ impl SmallWorld {
             | Happening::Supervise(_)
             | Happening::FailOver(_)
             | Happening::Work(_)
+            | Happening::GuestTimer(_)
             | Happening::Disturb => Haste::Dropped,
             Happening::StartCoordinator => {
                 if world.coordinator_count < self.bounds.coordinators {
