@@ -39,6 +39,9 @@ demo: setup
 test: setup
 	$(SAY) '== tests that need no C++: some 5 minutes on 2 cores the first time'
 	@$(CARGO) test
+	$(SAY) '== every order of what can happen at small bounds, and every crash point: some 3 minutes on 2 cores'
+	@$(CARGO) run --quiet --release --package stillpoint-sim -- explore --states-min 1000000
+	@$(CARGO) run --quiet --release --package stillpoint-sim -- crash-points sim/tests/scenarios/*.txt
 	$(SAY) '== tests with RocksDB and the command: some 10 minutes on 2 cores the first time'
 	@$(WITH_ROCKSDB) && $(CARGO) test --features rocksdb,cli
 	$(SAY) '== snapshots once more, of the binding that takes MultiThreaded for granted: some 3 minutes the first time'

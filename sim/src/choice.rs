@@ -6,6 +6,8 @@
 //! scripted   answers choice after choice from a list, then with 0: an explorer counts through it
 //! ```
 //!
+//! A script can be for some labels alone; every other choice is 0 then and takes nothing from it.
+//!
 //! Choice 0 is always the benign one: nothing fails, nothing is late. So an empty list is a run
 //! without faults, and shrinking a failing run is deleting entries of its list. A replayed choice
 //! is found by its label, by what it is about (an upload, an acknowledgement, ...) and by its place
@@ -131,6 +133,33 @@ labels! {
     Request = "request", "a user asks for something";
     /// What is wrong with an acknowledgement.
     Garbled = "garbled", "an acknowledgement is garbled";
+    /// What happens next, where an explorer decides.
+    Step = "step", "what happens next";
+}
+
+/// Some of the labels.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Labels(u64);
+
+impl Labels {
+    /// All of them.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// These.
+    #[must_use]
+    pub fn of(labels: &[Label]) -> Self {
+        Self(
+            labels
+                .iter()
+                .fold(0, |set, label| set | 1 << (*label as u32)),
+        )
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn contains(self, label: Label) -> bool {
+        self.0 & (1 << (label as u32)) != 0
+    }
 }
 
 macro_rules! subjects {
@@ -239,7 +268,11 @@ impl fmt::Display for Choice {
 enum Source {
     Seeded(Generator),
     Replayed(BTreeMap<(Label, Subject, u32), u32>),
-    Scripted { answers: Vec<u32>, next: usize },
+    Scripted {
+        answers: Vec<u32>,
+        next: usize,
+        labels: Labels,
+    },
 }
 
 /// The source of choices of one run.
@@ -282,7 +315,18 @@ impl Choices {
     /// Answers with these numbers in order, then with 0.
     #[must_use]
     pub fn scripted(answers: Vec<u32>) -> Self {
-        Self::new(Source::Scripted { answers, next: 0 })
+        Self::scripted_for(answers, Labels::ALL)
+    }
+
+    /// Answers choices of these labels with these numbers in order, then with 0, and every other
+    /// choice with 0.
+    #[must_use]
+    pub fn scripted_for(answers: Vec<u32>, labels: Labels) -> Self {
+        Self::new(Source::Scripted {
+            answers,
+            next: 0,
+            labels,
+        })
     }
 
     /// One of `0..n`, all of them equally likely if drawn.
@@ -298,7 +342,12 @@ impl Choices {
         let value = match &mut self.source {
             Source::Seeded(generator) => generator.below(n),
             Source::Replayed(map) => replayed(map, (label, self.subject, place), n),
-            Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, n),
+            Source::Scripted {
+                answers,
+                next,
+                labels,
+            } if labels.contains(label) => scripted(answers, next, &mut self.asked, n),
+            Source::Scripted { .. } => 0,
         };
         self.note(label, place, value)
     }
@@ -313,7 +362,12 @@ impl Choices {
         let value = match &mut self.source {
             Source::Seeded(generator) => u32::from(generator.below(ratio.among) < ratio.of),
             Source::Replayed(map) => replayed(map, (label, self.subject, place), 2),
-            Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, 2),
+            Source::Scripted {
+                answers,
+                next,
+                labels,
+            } if labels.contains(label) => scripted(answers, next, &mut self.asked, 2),
+            Source::Scripted { .. } => 0,
         };
         self.note(label, place, value) == 1
     }
@@ -330,7 +384,12 @@ impl Choices {
         let value = match &mut self.source {
             Source::Seeded(generator) => by_weight(weights, generator.below(total)),
             Source::Replayed(map) => replayed(map, (label, self.subject, place), n),
-            Source::Scripted { answers, next } => scripted(answers, next, &mut self.asked, n),
+            Source::Scripted {
+                answers,
+                next,
+                labels,
+            } if labels.contains(label) => scripted(answers, next, &mut self.asked, n),
+            Source::Scripted { .. } => 0,
         };
         self.note(label, place, value)
     }
@@ -380,6 +439,20 @@ fn scripted(answers: &[u32], next: &mut usize, asked: &mut Vec<u32>, n: u32) -> 
     *next += 1;
     asked.push(n);
     value
+}
+
+/// The script after this one, when it was asked for one of `asked[i]` at its `i`-th place: counts
+/// through every sequence of answers. `None` after the last.
+#[must_use]
+pub fn next_script(mut script: Vec<u32>, asked: &[u32]) -> Option<Vec<u32>> {
+    script.resize(asked.len(), 0);
+    while let Some(last) = script.pop() {
+        if last + 1 < asked[script.len()] {
+            script.push(last + 1);
+            return Some(script);
+        }
+    }
+    None
 }
 
 fn by_weight(weights: &[u32], drawn: u32) -> u32 {
@@ -520,28 +593,16 @@ mod tests {
 
     #[test]
     fn a_script_can_be_counted_through() {
-        // Every pair of a choice of 3 and one of 2, in order.
+        // Every pair of a choice of 3 and one of 2, in order; other labels take nothing of it.
         let mut seen = Vec::new();
-        let mut script = Vec::new();
-        loop {
-            let mut choices = Choices::scripted(script.clone());
-            let pair = (
-                choices.choose(3, Label::Victim),
-                choices.choose(2, Label::Victim),
-            );
-            seen.push(pair);
-            let asked = choices.asked().to_vec();
-            script.resize(asked.len(), 0);
-            while script
-                .last()
-                .is_some_and(|last| last + 1 == asked[script.len() - 1])
-            {
-                script.pop();
-            }
-            match script.last_mut() {
-                Some(last) => *last += 1,
-                None => break,
-            }
+        let mut next = Some(Vec::new());
+        while let Some(script) = next {
+            let labels = Labels::of(&[Label::Victim]);
+            let mut choices = Choices::scripted_for(script.clone(), labels);
+            let first = choices.choose(3, Label::Victim);
+            assert_eq!(choices.choose(9, Label::Duration), 0);
+            seen.push((first, choices.choose(2, Label::Victim)));
+            next = next_script(script, choices.asked());
         }
         assert_eq!(seen, [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]);
     }

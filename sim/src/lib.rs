@@ -10,7 +10,9 @@
 //! ```
 
 pub mod choice;
+pub mod crash_points;
 pub mod digest;
+pub mod explore;
 pub mod faults;
 pub mod invariants;
 pub mod lsm;

@@ -13,10 +13,13 @@
 //!
 //! The truth that a restored tree is compared with is kept beside it and never goes through files.
 
+use std::collections::BTreeMap;
+
 use stillpoint::protocol::answer::{Checksum, Digest};
 use stillpoint::protocol::id::LocalName;
 
 use crate::choice::mix;
+use crate::digest::Digest as Digested;
 
 /// How many keys a subtask's state has.
 pub const KEYS: usize = 8;
@@ -85,20 +88,43 @@ pub enum Content {
 
 /// The bytes of all files there ever were.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Contents(Vec<Content>);
+pub struct Contents {
+    all: BTreeMap<ContentId, Content>,
+    /// Equal bytes have equal names in every history, for an explorer that compares them.
+    named_by_content: bool,
+}
 
 impl Contents {
+    /// Bytes that are named after what they are, not after when they came to be.
+    #[must_use]
+    pub fn named_by_content() -> Self {
+        Self {
+            all: BTreeMap::new(),
+            named_by_content: true,
+        }
+    }
+
     /// Names new bytes.
+    ///
+    /// # Panics
+    /// When two contents would have one name.
     pub fn add(&mut self, content: Content) -> ContentId {
-        let id = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        self.0.push(content);
-        ContentId(id)
+        let id = if self.named_by_content {
+            let mut digest = Digested::default();
+            digest.take(&content);
+            ContentId((digest.value() >> 32) as u32)
+        } else {
+            ContentId(u32::try_from(self.all.len()).unwrap_or(u32::MAX))
+        };
+        let before = self.all.entry(id).or_insert_with(|| content.clone());
+        assert!(*before == content, "two contents are named {}", id.0);
+        id
     }
 
     /// The bytes.
     #[must_use]
     pub fn get(&self, id: ContentId) -> &Content {
-        &self.0[id.0 as usize]
+        &self.all[&id]
     }
 }
 

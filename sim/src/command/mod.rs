@@ -3,12 +3,14 @@
 //! | status | meaning |
 //! |---|---|
 //! | 0 | every promise held |
-//! | 2 | wrong usage, or a file that can't be written |
+//! | 2 | wrong usage, a file that can't be written, or less was done than was asked for |
 //! | 3 | a safety promise was broken |
 //! | 4 | a liveness promise was broken |
 //! | 5 | a machine asserted |
 
 mod bugs;
+mod crash_points;
+mod explore;
 mod marks_report;
 mod progress;
 mod replay;
@@ -45,6 +47,10 @@ enum Command {
     Bugs(Bugs),
     /// Tell which rare situations are reached, and by which seed first.
     Marks(Range),
+    /// Let everything that can happen happen, in every order, at small bounds.
+    Explore(explore::Explore),
+    /// Cut the power after each step of short stories, and lose each subset of what was not synced.
+    CrashPoints(crash_points::CrashPoints),
     /// Measure how many seeds and events go through in a second.
     Bench(Bench),
     /// Run new seeds for a while and write down what came of them.
@@ -73,7 +79,11 @@ struct Range {
 #[derive(Args)]
 struct Replay {
     /// The seed.
-    seed: u64,
+    #[arg(required_unless_present = "path")]
+    seed: Option<u64>,
+    /// Instead of a seed, a path that `explore` has printed.
+    #[arg(long, conflicts_with = "seed")]
+    path: Option<String>,
     /// How long the run is.
     #[arg(long, value_enum, default_value = "short")]
     length: LengthArgument,
@@ -117,6 +127,13 @@ struct Soak {
     /// Hold this guard open: a planted fault.
     #[arg(long, value_parser = seeds::parse_guard)]
     hold_open: Option<stillpoint::protocol::marks::Guard>,
+}
+
+impl Replay {
+    /// The seed, which is there if no path is.
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_default()
+    }
 }
 
 #[derive(Args)]
@@ -184,10 +201,18 @@ pub fn main() -> ExitCode {
     let json = arguments.json;
     let worst = match arguments.command {
         Command::Run(range) => Ok(seeds::run_range(&range, json)),
-        Command::Replay(asked) => replay::replay(&asked, json),
-        Command::Shrink(asked) => replay::shrink_seed(&asked, json),
+        Command::Replay(asked) => match &asked.path {
+            None => replay::replay(&asked, json),
+            Some(path) => explore::replay_path(path, asked.hold_open, json),
+        },
+        Command::Shrink(asked) => match &asked.replay.path {
+            None => replay::shrink_seed(&asked, json),
+            Some(_) => Err("a path is short already; only a seed is shrunk".to_owned()),
+        },
         Command::Bugs(wanted) => Ok(bugs::bugs(&wanted, json)),
         Command::Marks(range) => Ok(marks_report::marks(&range, json)),
+        Command::Explore(wanted) => explore::explore(&wanted, json),
+        Command::CrashPoints(wanted) => crash_points::crash_points(&wanted, json),
         Command::Bench(bench) => Ok(seeds::bench(&bench, json)),
         Command::Soak(asked) => soak::soak(&asked, json),
     };

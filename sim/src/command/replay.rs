@@ -36,7 +36,7 @@ pub(super) fn replay(replay: &Replay, json: bool) -> Result<Option<Class>, Faile
 
 fn reproduction(replay: &Replay) -> Reproduction {
     Reproduction {
-        seed: replay.seed,
+        seed: replay.seed(),
         length: Length::from(replay.length),
         hold_open: replay.hold_open,
     }
@@ -124,7 +124,7 @@ fn scenario_path(asked: &Shrink) -> PathBuf {
     asked.scenario.clone().unwrap_or_else(|| {
         let replay = &asked.replay;
         let guard = replay.hold_open.map_or("found", |guard| guard.name());
-        PathBuf::from(format!("{guard}-{}.txt", replay.seed))
+        PathBuf::from(format!("{guard}-{}.txt", replay.seed()))
     })
 }
 

@@ -95,7 +95,7 @@ impl Invariant for ConfigurationIsObeyed {
                 self.last_end.insert(*process, facts.now);
                 Ok(())
             }
-            Fact::RestoreAsked(process, request, checkpoint) => {
+            Fact::DeployAsked(process, request, Some(checkpoint)) => {
                 self.to_restore.insert((*process, *request), *checkpoint);
                 Ok(())
             }
@@ -195,7 +195,7 @@ mod tests {
         let (mut invariant, mut facts) = (ConfigurationIsObeyed::default(), Facts::default());
         facts.config.num_retained = 1;
         commit(&mut invariant, &mut facts, begin()).expect("begins");
-        let asked = Fact::RestoreAsked(ProcessId(0), RequestId(1), CheckpointId(1));
+        let asked = Fact::DeployAsked(ProcessId(0), RequestId(1), Some(CheckpointId(1)));
         show(&mut invariant, &mut facts, asked).expect("a wish");
         for number in 1..=2 {
             let completes = complete(number, &[file(1, number)], &[]);

@@ -18,6 +18,7 @@ mod declarations_are_whole;
 mod deletes_are_repeated;
 mod doubt_is_bounded;
 mod garbage_is_collected;
+mod history_is_explained;
 mod honest_errors;
 mod names_are_never_reused;
 mod only_the_owner_deletes;
@@ -41,6 +42,7 @@ pub use declarations_are_whole::DeclarationsAreWhole;
 pub use deletes_are_repeated::DeletesAreRepeated;
 pub use doubt_is_bounded::DoubtIsBounded;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
+pub use history_is_explained::HistoryIsExplained;
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use only_the_owner_deletes::OnlyTheOwnerDeletes;
@@ -168,6 +170,7 @@ invariants! {
     contradictions_are_refused: ContradictionsAreRefused,
     doubt_is_bounded: DoubtIsBounded,
     deletes_are_repeated: DeletesAreRepeated,
+    history_is_explained: HistoryIsExplained,
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use stillpoint::protocol::answer::Digest;
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
@@ -107,6 +108,10 @@ pub enum Fact {
     DeleteAnswered(AttemptId, FileName, bool),
     /// A coordinator told its user something.
     Told(ProcessId, Notice),
+    /// A user asks for new attempts, from a certain checkpoint or from the newest.
+    DeployAsked(ProcessId, RequestId, Option<CheckpointId>),
+    /// The user of an attempt writes a key.
+    Wrote(AttemptId, usize, u32),
     /// An attempt has restored a checkpoint and sees this.
     Restored(CheckpointId, SubtaskId, AttemptId, Table),
     /// An attempt could not restore what it was told to.
@@ -129,8 +134,6 @@ pub enum Fact {
     ManifestTorn,
     /// Somebody made an acknowledgement contradict the registry.
     AcknowledgementGarbled,
-    /// A coordinator's user asks for attempts that restore this checkpoint.
-    RestoreAsked(ProcessId, RequestId, CheckpointId),
 }
 
 /// What coordinators are configured to do, as far as a user can see whether they do it.
@@ -272,6 +275,8 @@ impl Facts {
             Fact::Committing(_)
             | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
+            | Fact::DeployAsked(..)
+            | Fact::Wrote(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
             | Fact::GuestEnded(..)
@@ -287,8 +292,7 @@ impl Facts {
             | Fact::AttemptClosed(_)
             | Fact::AttemptToldCompleted(..)
             | Fact::TriggerHeard(..)
-            | Fact::AbortHeard(..)
-            | Fact::RestoreAsked(..) => {}
+            | Fact::AbortHeard(..) => {}
             Fact::Torn(content) => {
                 self.torn.insert(*content);
             }
@@ -296,6 +300,21 @@ impl Facts {
             Fact::AcknowledgementGarbled => self.garbled = true,
         }
         Ok(())
+    }
+
+    /// Takes into a hash what later verdicts depend on and the store does not say: not what has
+    /// merely been counted or listed, and no time.
+    pub fn hash_future(&self, hasher: &mut impl Hasher) {
+        (&self.durable, &self.cuts, &self.delete_asked).hash(hasher);
+        (&self.acknowledged, &self.answered).hash(hasher);
+        (
+            &self.torn,
+            self.garbled,
+            self.manifests_torn,
+            self.reads_damaged,
+            &self.epochs,
+        )
+            .hash(hasher);
     }
 
     /// What stands in the store under this name, if anything.

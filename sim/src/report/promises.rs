@@ -46,6 +46,11 @@ const MEANINGS: &[(&str, &str)] = &[
         "once faults have stopped, whatever no retained checkpoint needs is gone within a bound.",
     ),
     (
+        "HistoryIsExplained",
+        "what users and sinks saw could have happened without faults: a twin of the same input \
+         explains it.",
+    ),
+    (
         "HonestErrors",
         "no damage is reported where there is none, and no start is empty where something \
          completed.",

@@ -53,9 +53,10 @@ use self::settings::{micros, number, read_setting};
 pub use self::written::write;
 use crate::choice::{Choice, Choices, Label, Subject};
 use crate::invariants::Violation;
-use crate::profile::{Length, Profile};
+use crate::profile::{Length, Profile, StoreKind};
 use crate::run::{finish, panicked, run};
 use crate::world::World;
+use crate::world::frames::Frames;
 use crate::world::script::{MESSAGE_KINDS, MessageEffect, REQUEST_KINDS, RequestEffect, Rule};
 use crate::world::story::Told;
 
@@ -201,6 +202,44 @@ impl Scenario {
     #[must_use]
     pub fn hold_open(&self) -> Option<Guard> {
         self.hold_open
+    }
+
+    /// The same story on a directory, unless something happens in it that only an object store does.
+    #[must_use]
+    pub fn on_directory(mut self) -> Option<Self> {
+        let only_objects = |order: &Order| {
+            matches!(
+                order,
+                Order::Rule(Rule::Request {
+                    effect: RequestEffect::Late(_) | RequestEffect::Refuse | RequestEffect::Tear,
+                    ..
+                })
+            )
+        };
+        if self.choices.is_some() || self.orders.iter().any(only_objects) {
+            return None;
+        }
+        self.profile.store = StoreKind::Directory;
+        Some(self)
+    }
+
+    /// The world after each step of the orders, and the promise that was broken on the way. What
+    /// comes after the last order is not played.
+    #[must_use]
+    pub fn frames(&self) -> (Vec<World>, Option<Violation>) {
+        let mut world = World::new(self.profile.clone());
+        world.frames = Frames::wanted();
+        world.writing = false;
+        let mut choices = Choices::replayed(&[]);
+        let obeyed = catch_unwind(AssertUnwindSafe(|| {
+            let mut orders = self.orders.iter();
+            orders.try_for_each(|order| obey(&mut world, order, &mut choices))
+        }));
+        let violation = match obeyed {
+            Ok(obeyed) => obeyed.err(),
+            Err(panic) => Some(panicked(panic.as_ref())),
+        };
+        (world.take_frames(), violation)
     }
 
     /// Plays it.

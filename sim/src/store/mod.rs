@@ -16,6 +16,7 @@
 pub mod directory;
 pub mod object;
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use stillpoint::protocol::answer::{Answer, Digest, Failure, FailureKind};
@@ -174,6 +175,19 @@ pub enum Response {
     },
 }
 
+impl Response {
+    /// Whether it leaves open what happened.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Self::Call { answer, .. } => matches!(answer, Answer::Unknown(_)),
+            Self::Upload { answer, .. } => matches!(answer, Answer::Unknown(_)),
+            Self::Delete { answer, .. } => matches!(answer, Answer::Unknown(_)),
+            Self::Fetch { answer, .. } => matches!(answer, Answer::Unknown(_)),
+        }
+    }
+}
+
 /// What a read of a state file brought.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fetched {
@@ -269,6 +283,14 @@ impl Store {
         match self {
             Self::Object(store) => store.all(),
             Self::Directory(store) => store.durable(),
+        }
+    }
+
+    /// Takes everything in it into a hash but the times.
+    pub fn hash_objects(&self, hasher: &mut impl Hasher) {
+        match self {
+            Self::Object(store) => store.hash_objects(hasher),
+            Self::Directory(store) => store.hash(hasher),
         }
     }
 

@@ -4,6 +4,7 @@
 //! here are those of the store itself: listings that lag or break off, reads that are damaged.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
 use stillpoint::protocol::answer::{Answer, Failure, FailureKind, Tag};
 use stillpoint::protocol::id::{MANIFEST_PREFIX, ObjectName, SHARED_PREFIX};
@@ -19,6 +20,7 @@ const LISTING_LAG_MAX: u64 = 2_000_000;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Object {
     body: Body,
+    /// How often something was put under this name.
     tag: u64,
     created_at: u64,
 }
@@ -28,7 +30,6 @@ struct Object {
 pub struct ObjectStore {
     objects: BTreeMap<ObjectName, Object>,
     deleted: Vec<(u64, ObjectName)>,
-    tags: u64,
 }
 
 fn tag_text(tag: u64) -> Tag {
@@ -80,6 +81,13 @@ impl ObjectStore {
                     answer,
                 }
             }
+        }
+    }
+
+    /// Takes everything into a hash but the times, which only listings that lag look at.
+    pub fn hash_objects(&self, hasher: &mut impl Hasher) {
+        for (name, object) in &self.objects {
+            (name, &object.body, object.tag).hash(hasher);
         }
     }
 
@@ -200,17 +208,17 @@ impl ObjectStore {
     }
 
     fn put(&mut self, name: ObjectName, body: Body, context: &mut StepContext<'_>) -> Tag {
-        self.tags += 1;
+        let tag = self.objects.get(&name).map_or(1, |object| object.tag + 1);
         context.effects.push(Effect::Stored(name, body.clone()));
         self.objects.insert(
             name,
             Object {
                 body,
-                tag: self.tags,
+                tag,
                 created_at: context.now,
             },
         );
-        tag_text(self.tags)
+        tag_text(tag)
     }
 
     fn delete(&mut self, name: ObjectName, context: &mut StepContext<'_>) {

@@ -54,7 +54,7 @@ pub struct Running {
     pub(super) machine: Subtask,
     lsm: Lsm,
     snapshots: BTreeMap<CheckpointId, LocalSnapshot>,
-    timer: Option<u64>,
+    pub(super) timer: Option<u64>,
     closing: bool,
 }
 
@@ -81,7 +81,7 @@ impl Instance {
         }
     }
 
-    fn running(&mut self) -> Option<&mut Running> {
+    pub(super) fn running(&mut self) -> Option<&mut Running> {
         match &mut self.phase {
             Phase::Running(running) => Some(running),
             Phase::Restoring(_) => None,
@@ -387,26 +387,47 @@ impl World {
         let drawn = choices.choose(64, Label::Workload) as usize;
         let key = drawn % KEYS;
         match drawn / KEYS {
+            // No benign workload is empty: the first key is always written.
+            0 if drawn == 0 => self.write(attempt, 0, value),
             0 => {}
-            1 | 2 => running.lsm.write(key, value),
+            1 | 2 => self.write(attempt, key, value),
             3 => {
-                running.lsm.write(key, value);
-                running.lsm.write((key + 3) % KEYS, value);
+                self.write(attempt, key, value);
+                self.write(attempt, (key + 3) % KEYS, value);
             }
             4 => {
-                running.lsm.write(key, value);
-                running.lsm.flush(&mut self.contents);
+                self.write(attempt, key, value);
+                self.flush(attempt);
             }
-            5 => running.lsm.write(key, DELETED),
-            6 => running.lsm.compact(key % 3, 2, &mut self.contents),
-            _ => {
-                let all = running.lsm.file_count();
-                running.lsm.compact(0, all, &mut self.contents);
-            }
+            5 => self.write(attempt, key, DELETED),
+            6 => self.compact(attempt, key % 3, 2),
+            _ => self.compact_all(attempt),
         }
-        // No benign workload is empty: the first key is always written.
-        if drawn == 0 {
-            running.lsm.write(0, value);
+    }
+
+    fn lsm(&mut self, attempt: AttemptId) -> Option<&mut Lsm> {
+        let instance = self.instances.get_mut(&attempt)?;
+        instance.running().map(|running| &mut running.lsm)
+    }
+
+    /// A user writes a key, or deletes it.
+    pub(super) fn write(&mut self, attempt: AttemptId, key: usize, value: u32) {
+        if let Some(lsm) = self.lsm(attempt) {
+            lsm.write(key, value);
+            self.fact(Fact::Wrote(attempt, key, value));
+        }
+    }
+
+    fn flush(&mut self, attempt: AttemptId) {
+        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
+            running.lsm.flush(&mut self.contents);
+        }
+    }
+
+    /// Merges so many files into one.
+    pub(super) fn compact(&mut self, attempt: AttemptId, from: usize, count: usize) {
+        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
+            running.lsm.compact(from, count, &mut self.contents);
         }
     }
 
@@ -414,17 +435,14 @@ impl World {
     pub(super) fn write_and_flush(&mut self, attempt: AttemptId, key: usize) {
         let value = self.next_value;
         self.next_value += 1;
-        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
-            running.lsm.write(key % KEYS, value);
-            running.lsm.flush(&mut self.contents);
-        }
+        self.write(attempt, key % KEYS, value);
+        self.flush(attempt);
     }
 
     /// Merges all files into one.
     pub(super) fn compact_all(&mut self, attempt: AttemptId) {
-        if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
-            let all = running.lsm.file_count();
-            running.lsm.compact(0, all, &mut self.contents);
+        if let Some(all) = self.lsm(attempt).map(|lsm| lsm.file_count()) {
+            self.compact(attempt, 0, all);
         }
     }
 

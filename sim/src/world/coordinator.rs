@@ -41,23 +41,23 @@ pub struct CoordinatorProcess {
     pub(super) machine: Coordinator,
     pub(super) paused_until: u64,
     /// When the machine will next be told the time.
-    timer: Option<u64>,
-    user: User,
+    pub(super) timer: Option<u64>,
+    pub(super) user: User,
 }
 
 /// Who uses a coordinator.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct User {
+pub(super) struct User {
     /// The epoch it leads in, if it leads.
-    leads: Option<Epoch>,
+    pub(super) leads: Option<Epoch>,
     requests: u64,
     /// The deployment it waits for.
-    deploying: Option<RequestId>,
+    pub(super) deploying: Option<RequestId>,
     /// Attempts that were just told to start, and until when that may take.
-    starting: BTreeMap<AttemptId, u64>,
+    pub(super) starting: BTreeMap<AttemptId, u64>,
     /// Requests for checkpoints that can be cancelled.
     asked: Vec<RequestId>,
-    closing: bool,
+    pub(super) closing: bool,
 }
 
 impl CoordinatorProcess {
@@ -149,13 +149,8 @@ impl World {
     /// Gives a coordinator an event and carries out what it asks for.
     pub(super) fn drive_coordinator(&mut self, id: ProcessId, event: Event, choices: &mut Choices) {
         let now = self.timestamp();
-        if let Event::Deploy {
-            request,
-            from: RestoreFrom::Checkpoint(checkpoint),
-            ..
-        } = &event
-        {
-            self.fact(Fact::RestoreAsked(id, *request, *checkpoint));
+        if let Event::Deploy { request, from, .. } = &event {
+            self.note_deploy(id, *request, from);
         }
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;
@@ -547,6 +542,15 @@ impl World {
             from,
         };
         self.drive_coordinator(id, event, choices);
+    }
+
+    /// What a user asks to start from, as the outside sees it.
+    fn note_deploy(&mut self, id: ProcessId, request: RequestId, from: &RestoreFrom) {
+        let from = match from {
+            RestoreFrom::Newest => None,
+            RestoreFrom::Checkpoint(checkpoint) => Some(*checkpoint),
+        };
+        self.fact(Fact::DeployAsked(id, request, from));
     }
 
     /// The number of a user's next request.

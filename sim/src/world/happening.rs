@@ -91,6 +91,17 @@ impl Queue {
             .map(|((at, _), happening)| (at, happening))
     }
 
+    /// Takes out the `index`-th of what is to happen.
+    pub fn take(&mut self, index: usize) -> Option<Happening> {
+        let key = *self.waiting.keys().nth(index)?;
+        self.waiting.remove(&key)
+    }
+
+    /// Everything that is to happen, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Happening> {
+        self.waiting.values()
+    }
+
     /// When something happens next.
     #[must_use]
     pub fn next_at(&self) -> Option<u64> {

@@ -19,6 +19,8 @@
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
 //! | `situation` | rare situations that must be reached |
+//! | `frames` | the world after each step, for whoever goes on from there |
+//! | `small` | a world of few things, in which an explorer decides what happens next |
 //! | `watch` | facts and invariants |
 //! | `story`, `telling`, `words` | what a person is told |
 //!
@@ -29,12 +31,14 @@ mod attempt;
 mod calls;
 mod coordinator;
 mod disturb;
+pub mod frames;
 mod guest;
 mod happening;
 mod network;
 mod restore;
 pub mod script;
 pub mod situation;
+pub mod small;
 pub mod story;
 mod telling;
 mod watch;
@@ -49,6 +53,7 @@ use stillpoint::protocol::time::Timestamp;
 use self::attempt::Instance;
 use self::calls::Operation;
 use self::coordinator::CoordinatorProcess;
+use self::frames::Frames;
 pub use self::guest::GuestId;
 use self::guest::GuestProcess;
 pub use self::happening::{Happening, Queue, Start};
@@ -118,6 +123,8 @@ pub struct World {
     pub digest: Digest,
     /// What happened, for people.
     pub story: Story,
+    /// The world after each step, for whoever wants to go on from there.
+    pub frames: Frames,
     operators: Vec<Operator>,
     contents: Contents,
     operations: BTreeMap<u64, Operation>,
@@ -173,6 +180,7 @@ impl World {
             situations: Situations::default(),
             digest: Digest::default(),
             story: Story::default(),
+            frames: Frames::default(),
             operators,
             contents: Contents::default(),
             operations: BTreeMap::new(),
@@ -221,6 +229,7 @@ impl World {
         if self.steps.is_multiple_of(FULL_CHECK_PERIOD) {
             self.watch.check(&self.store);
         }
+        self.keep_frame();
         match self.watch.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(true),

@@ -27,8 +27,8 @@ const TRIES_MAX: u32 = 8;
 pub struct Restore {
     checkpoint: CheckpointId,
     config: SubtaskConfig,
-    loader: Loader,
-    timer: Option<u64>,
+    pub(super) loader: Loader,
+    pub(super) timer: Option<u64>,
     user_bytes: Vec<u8>,
     files: Vec<FileDescription>,
     unread: BTreeSet<FileName>,

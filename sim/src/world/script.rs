@@ -291,7 +291,8 @@ impl World {
         if let Some(id) = self.leader()
             && let Some(request) = self.next_request(id)
         {
-            self.drive_coordinator(id, event(request), choices);
+            let event = event(request);
+            self.drive_coordinator(id, event, choices);
         }
     }
 

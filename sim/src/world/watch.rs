@@ -1,6 +1,7 @@
 //! Where facts meet the invariants.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use stillpoint::protocol::id::{ManifestName, ObjectName, RootId};
@@ -116,6 +117,12 @@ impl Watch {
                 None
             }
         }
+    }
+
+    /// Takes into a hash what later verdicts depend on and the store does not say.
+    pub fn hash_future(&self, hasher: &mut impl Hasher) {
+        self.facts.hash_future(hasher);
+        self.invariants.hash(hasher);
     }
 
     /// The root's identity, as `CURRENT` says it.

@@ -284,6 +284,9 @@ impl Coordinator {
     /// Makes the timers relative to `now`: states that differ by the clock alone become equal.
     pub fn rebase_time(&mut self, now: Timestamp) {
         self.timers.rebase(now);
+        if let Some(loader) = &mut self.loader {
+            loader.rebase_time(now);
+        }
     }
 
     fn assert_drained(&self) {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::world::*;
-use crate::protocol::answer::FailureKind;
+use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::protocol::coordinator::*;
 use crate::protocol::file::FileSet;
 use crate::protocol::guest::{Guest, PinWish};
@@ -623,4 +623,22 @@ fn each_checkpoint_names_its_families_and_a_record_those_that_came_or_went() {
         let reason = AbortReason::Contradiction(SUBTASK, found);
         assert!(world.told(&Notice::Aborted { checkpoint, reason }));
     }
+}
+
+#[test]
+fn a_read_is_tried_again_wherever_time_begins() {
+    let start = Timestamp(1_000_000);
+    let mut coordinator = Coordinator::new(start, config(), identity(1));
+    let Some(Action::Store(call)) = coordinator.poll_action() else {
+        panic!("a coordinator begins by reading");
+    };
+    let failure = Failure::new(FailureKind::Unavailable, "not now");
+    let token = call.token();
+    let answer = Answer::Failed(failure);
+    let _ = coordinator.handle_event(start, Event::IoCompleted { token, answer });
+    assert_eq!(coordinator.poll_action(), None);
+    coordinator.rebase_time(start);
+    let due = coordinator.poll_timeout().expect("it is tried again");
+    coordinator.handle_timeout(due);
+    assert_eq!(coordinator.poll_action(), Some(Action::Store(call)));
 }

@@ -1,0 +1,206 @@
+//! Exploring small worlds.
+
+use std::time::Instant;
+
+use clap::Args;
+use serde_json::json;
+use stillpoint::protocol::marks::{self, Guard};
+use stillpoint_sim::explore::{self, Effort, Explored, bounds};
+use stillpoint_sim::invariants::Class;
+use stillpoint_sim::world::small::Bounds;
+
+/// What is explored.
+#[derive(Args)]
+pub(super) struct Explore {
+    /// Only these bounds; without them all of them.
+    #[arg(long, value_parser = parse_bounds)]
+    bounds: Option<Bounds>,
+    /// Leave bounds after so many different states.
+    #[arg(long, default_value_t = 1_000_000)]
+    states_max: u64,
+    /// Fail if all bounds together have fewer different states.
+    #[arg(long, default_value_t = 0)]
+    states_min: u64,
+    /// Stop after so many failures.
+    #[arg(long, default_value_t = 1)]
+    failures_max: usize,
+    /// How many threads explore; 0 takes as many as there are processors.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Hold this guard open: a planted fault.
+    #[arg(long, value_parser = super::seeds::parse_guard)]
+    hold_open: Option<Guard>,
+}
+
+fn parse_bounds(name: &str) -> Result<Bounds, String> {
+    bounds::named(name).ok_or_else(|| format!("there are no bounds {name:?}"))
+}
+
+/// The worlds that were explored, as one sum and one by one.
+pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Option<Class>, String> {
+    super::seeds::silence_panics();
+    let threads = if wanted.threads == 0 {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    } else {
+        wanted.threads
+    };
+    let all = wanted
+        .bounds
+        .clone()
+        .map_or_else(bounds::all, |one| vec![one]);
+    let mut results = Vec::new();
+    for bounds in all {
+        let started = Instant::now();
+        let effort = Effort {
+            states_max: wanted.states_max,
+            failures_max: wanted.failures_max,
+            threads,
+            hold_open: wanted.hold_open,
+        };
+        let explored = explore::explore(&bounds, effort);
+        if !json {
+            tell(&bounds, &explored, started, wanted.hold_open);
+        }
+        results.push((bounds, explored));
+    }
+    if json {
+        println!("{}", as_json(&results, wanted.hold_open));
+    }
+    let failures = results.iter().flat_map(|(_, explored)| &explored.failures);
+    let worst = failures
+        .map(|failure| failure.violation.class)
+        .max_by_key(|class| super::status(Some(*class)));
+    let states: u64 = results.iter().map(|(_, explored)| explored.states).sum();
+    if worst.is_none() && states < wanted.states_min {
+        let wanted = wanted.states_min;
+        return Err(format!(
+            "{states} states were explored, and {wanted} are wanted"
+        ));
+    }
+    Ok(worst)
+}
+
+fn command_for(path: &str, guard: Option<Guard>) -> String {
+    let guard = guard.map_or_else(String::new, |guard| {
+        format!(" --hold-open {}", guard.name())
+    });
+    format!("cargo run --release -p stillpoint-sim -- replay --path {path}{guard}")
+}
+
+fn tell(bounds: &Bounds, explored: &Explored, started: Instant, guard: Option<Guard>) {
+    println!(
+        "{:<12} {:>9} states {:>10} transitions {:>4} s  {}; at most {} epochs, {} attempts, {} \
+         completed, {} condemned",
+        bounds.name,
+        explored.states,
+        explored.transitions,
+        started.elapsed().as_secs(),
+        if explored.is_complete {
+            "all there are"
+        } else {
+            "not all"
+        },
+        explored.most.epochs,
+        explored.most.attempts,
+        explored.most.completed,
+        explored.most.condemned,
+    );
+    for failure in &explored.failures {
+        println!("  broken: {}", failure.violation);
+        println!("  {}", command_for(&failure.path_text(bounds), guard));
+    }
+}
+
+fn as_json(results: &[(Bounds, Explored)], guard: Option<Guard>) -> serde_json::Value {
+    let sum = |count: fn(&Explored) -> u64| -> u64 {
+        results.iter().map(|(_, explored)| count(explored)).sum()
+    };
+    let failures: Vec<_> = results
+        .iter()
+        .flat_map(|(bounds, explored)| {
+            explored.failures.iter().map(move |failure| {
+                let path = failure.path_text(bounds);
+                json!({
+                    "promise": failure.violation.promise,
+                    "what": failure.violation.what,
+                    "path": path,
+                    "command": command_for(&path, guard),
+                })
+            })
+        })
+        .collect();
+    let rows: Vec<_> = results
+        .iter()
+        .map(|(bounds, explored)| {
+            let names = |faults: &[stillpoint_sim::faults::Fault]| -> Vec<&'static str> {
+                faults.iter().map(|fault| fault.name()).collect()
+            };
+            json!({
+                "name": bounds.name,
+                "states": explored.states,
+                "transitions": explored.transitions,
+                "ends": explored.ends,
+                "complete": explored.is_complete,
+                "most_epochs": explored.most.epochs,
+                "most_attempts": explored.most.attempts,
+                "most_completed": explored.most.completed,
+                "most_condemned": explored.most.condemned,
+                "subtasks": bounds.subtasks,
+                "retained": bounds.retained,
+                "concurrent": bounds.concurrent,
+                "waiting": bounds.waiting,
+                "completed_before": bounds.completed_before,
+                "checkpoints": bounds.checkpoints,
+                "coordinators": bounds.coordinators,
+                "attempts": bounds.attempts,
+                "troubles": names(bounds.troubles.0),
+                "troubles_max": bounds.troubles.1,
+                "deaths": names(bounds.deaths.0),
+                "deaths_max": bounds.deaths.1,
+                "early_timers": bounds.early_timers,
+                "answers_travel": bounds.answers_travel,
+            })
+        })
+        .collect();
+    json!({
+        "states": sum(|explored| explored.states),
+        "transitions": sum(|explored| explored.transitions),
+        "failures": failures,
+        "bounds": rows,
+    })
+}
+
+/// Takes a path of an explorer again and tells its story.
+pub(super) fn replay_path(
+    text: &str,
+    guard: Option<Guard>,
+    json: bool,
+) -> Result<Option<Class>, String> {
+    super::seeds::silence_panics();
+    marks::hold_open(guard);
+    let (bounds, path) = explore::parse_path(text)?;
+    let (violation, lines) = explore::replay(&bounds, &path);
+    if json {
+        println!(
+            "{}",
+            json!({
+                "path": text,
+                "promise": violation.as_ref().map(|violation| violation.promise),
+                "what": violation.as_ref().map(|violation| violation.what.clone()),
+            })
+        );
+    } else {
+        for line in &lines {
+            let from = line
+                .from
+                .as_ref()
+                .map_or_else(String::new, |from| format!(" <- {from}"));
+            println!("{:<14}{from}  {}", line.lane, line.text);
+        }
+        match &violation {
+            Some(violation) => println!("broken: {violation}"),
+            None => println!("every promise held"),
+        }
+    }
+    Ok(violation.map(|violation| violation.class))
+}
