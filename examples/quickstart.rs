@@ -20,6 +20,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("\nThe process is gone. A second one starts where the last checkpoint was:");
     count_words(&repository, &local, "second life").await?;
 
+    println!(
+        "  (Ids go on with a new block in each life, so that no two checkpoints ever share one.)"
+    );
+
     println!("\nWhat is kept, seen from outside:");
     let inspection = repository.inspect("orders/7").await?;
     for checkpoint in inspection.checkpoints() {
@@ -31,6 +35,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             position(Some(&checkpoint.user_bytes)),
         );
     }
+    println!(
+        "  (State in memory is one small file, stored anew each time; of a RocksDB, only new files are.)"
+    );
     Ok(())
 }
 
