@@ -248,6 +248,7 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         tolerable_failures: pick(choices, [1000, 0, 3]),
         num_retained: pick(choices, [1, 2, 3, 3, 2]),
         renew_interval: pick(choices, [None, Some(millis(1_000))]),
+        look_interval: pick(choices, [None, Some(millis(500))]),
         limits,
     }
 }

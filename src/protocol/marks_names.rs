@@ -137,6 +137,8 @@ names! {
         /// A file that was never in a completed checkpoint was condemned by its live attempt's
         /// later snapshot.
         StagedFileCondemned,
+        /// A leader with nothing to commit learned by a look that somebody else leads.
+        LookFoundAnotherLeader,
         /// Garbage found no room among the tombstones and was left to the sweep.
         GarbageLeftToTheSweep,
         /// The sweep found garbage.

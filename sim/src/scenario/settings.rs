@@ -66,7 +66,7 @@ const TIMES: [Setting; 5] = times! {
 };
 
 /// Settings of another kind, and those that move a second number along.
-const OTHERS: [Setting; 6] = [
+const OTHERS: [Setting; 7] = [
     Setting {
         name: "store",
         read: |profile, word| {
@@ -116,6 +116,14 @@ const OTHERS: [Setting; 6] = [
             Ok(())
         },
         write: |profile| sometimes_millis(profile.config.renew_interval),
+    },
+    Setting {
+        name: "look",
+        read: |profile, word| {
+            profile.config.look_interval = sometimes(word)?;
+            Ok(())
+        },
+        write: |profile| sometimes_millis(profile.config.look_interval),
     },
     Setting {
         name: "faults",
