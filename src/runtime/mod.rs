@@ -27,6 +27,7 @@ mod budget;
 mod calls;
 mod checkpoint;
 mod clock;
+mod closing;
 mod core;
 mod driver;
 mod effects;

@@ -18,7 +18,7 @@ use super::core::{OPERATOR, SUBTASK, Standing, Taken};
 use super::driver::{Driver, Surroundings};
 use super::load;
 use super::progress::{Events, ParticipantEvent};
-use super::restore::{self, From, RestoreOptions, RestoreReport, Wanted};
+use super::restore::{self, From, RestoreOptions, RestoreReport, Unfilled, Wanted};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::{CheckpointId, Epoch};
 use crate::protocol::manifest::{Expected, Loaded, Manifest};
@@ -66,9 +66,8 @@ impl Claim {
             Some(deadline) => match tokio::time::timeout(deadline, settled).await {
                 Ok(settled) => settled,
                 Err(_) => {
-                    let waits = driver.pending_reason().unwrap_or_default();
-                    let cause = format!("not claimed within {} ms: {waits}", deadline.as_millis());
-                    return Err(about(Error::new(ErrorKind::Deadline, cause)));
+                    let cause = format!("not claimed within {} ms", deadline.as_millis());
+                    return Err(about(driver.late(cause)));
                 }
             },
         };
@@ -117,18 +116,22 @@ impl Claim {
     /// open in it (where the system lists its locks: Linux). Files that are known to be right are
     /// kept. After an error the same call may be made again: what was fetched is not fetched again.
     ///
+    /// Cancel safe: dropped, it is given up. No state can be opened in the directory then, which stays
+    /// locked ([`ErrorKind::Busy`]) until what was being fetched has ended; the same call may then be
+    /// made again, and does not fetch again what was fetched.
+    ///
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Busy`] for a directory that is not to be touched;
     /// [`ErrorKind::Incompatible`] for one that holds files of another participant or repository,
     /// unless [`RestoreOptions::replace_foreign_state`] is asked for;
-    /// [`ErrorKind::Corrupt`] if a file of the checkpoint is missing or damaged: the error names
+    /// [`ErrorKind::Missing`] or [`ErrorKind::Corrupt`] if a file of the checkpoint is: the error names
     /// the older checkpoints, and nothing older is restored unless [`RestoreOptions::fallback`]
     /// asks for it; [`ErrorKind::Fenced`]; otherwise what the store or the file system says.
     pub async fn restore_into(&self, directory: impl AsRef<Path>) -> Result<Restored> {
         self.restore_with(directory, &RestoreOptions::new()).await
     }
 
-    /// [`Claim::restore_into`] with options.
+    /// [`Claim::restore_into`] with options; as cancel safe.
     ///
     /// # Errors
     /// As there; [`ErrorKind::NotFound`] if there is no such checkpoint, naming those there are.
@@ -160,7 +163,14 @@ impl Claim {
                 report: RestoreReport::default(),
             });
         };
-        let filled = restore::fill(&driver.around, &directory, &wanted, options).await;
+        let filled = restore::fill(
+            &driver.around,
+            Arc::clone(&directory),
+            &wanted,
+            options,
+            Unfilled::Kept,
+        )
+        .await;
         let report = match filled {
             Ok(report) => report,
             Err(error) => return Err(about(self.explain(error, &wanted).await)),
@@ -238,6 +248,8 @@ impl Claim {
     /// Deletes everything in the participant's directory that no retained checkpoint refers to,
     /// what earlier holders have left included. Nothing may be attached to this claim yet.
     ///
+    /// Cancel safe: deleting goes on for as long as the claim is held, whoever waits.
+    ///
     /// # Errors
     /// [`ErrorKind::Fenced`] and other ends of the participant. As long as the store refuses to
     /// delete, this waits.
@@ -253,10 +265,12 @@ impl Claim {
 
     /// Gives the participant up in good order.
     ///
+    /// Cancel safe, as [`Participant::close`].
+    ///
     /// # Errors
     /// As for [`Participant::close`].
     pub async fn close(self) -> Result<()> {
-        self.driver().close().await
+        self.driver().close(Arc::clone(&self.session)).await
     }
 }
 
@@ -270,7 +284,12 @@ impl fmt::Debug for Claim {
 
 /// A retained checkpoint's object is missing or damaged.
 pub(super) fn damaged(error: &Error, alternatives: Vec<CheckpointId>) -> Error {
-    let mut damage = Error::new(ErrorKind::Corrupt, error.message()).with_source(error.clone());
+    let kind = if error.kind() == ErrorKind::NotFound {
+        ErrorKind::Missing
+    } else {
+        error.kind()
+    };
+    let mut damage = Error::new(kind, error.message()).with_source(error.clone());
     if let Some(file) = error.file() {
         damage = damage.with_file(file);
     }
@@ -402,8 +421,9 @@ impl Restored {
     ///
     /// # Errors
     /// [`ErrorKind::Incompatible`] if the checkpoint holds another kind of state;
-    /// [`ErrorKind::Invalid`] if the state lies in another directory or another state was attached
-    /// to this claim already; [`ErrorKind::Unsupported`] names what the backend can't take
+    /// [`ErrorKind::Invalid`] if the state lies in another directory, if it is not the restored one
+    /// (a [`MemoryState`](crate::MemoryState) that was made anew, say), or if another state was
+    /// attached to this claim already; [`ErrorKind::Unsupported`] names what the backend can't take
     /// checkpoints of; [`ErrorKind::Fenced`].
     pub fn attach(self, backend: impl StateBackend) -> Result<Participant> {
         let driver = &self.session.0;
@@ -433,6 +453,16 @@ impl Restored {
                 let error = Error::new(ErrorKind::Incompatible, cause);
                 return Err(about(error.with_checkpoint(taken.checkpoint)));
             }
+        }
+        if let Some(taken) = &self.taken
+            && !backend.is_restored_from(self.directory.path())
+        {
+            let cause = format!(
+                "the state is not the restored one: open it from {}",
+                self.directory.path().display()
+            );
+            let error = Error::new(ErrorKind::Invalid, cause);
+            return Err(about(error.with_checkpoint(taken.checkpoint)));
         }
         backend.attach().map_err(|failure| about(failure.into()))?;
         driver
@@ -517,17 +547,30 @@ impl Participant {
         Ok(Checkpoint::new(Arc::clone(driver), fate))
     }
 
-    /// Starts writing out what is in memory, so that the cut that follows is short. Holds nobody.
+    /// Writes out what is in memory, so that the cut that follows is short, and answers when that is
+    /// done. Holds nobody.
+    ///
+    /// Cancel safe: once begun it goes on to its end, whoever waits.
     pub async fn prepare(&self) {
         if let Some(backend) = self.driver().backend() {
+            let runtime = &self.driver().around.runtime;
             // What a panic of the backend leaves, the cut will meet again.
-            let _ = tokio::task::spawn_blocking(move || backend.prepare()).await;
+            let _ = runtime.spawn_blocking(move || backend.prepare()).await;
+        }
+    }
+
+    /// [`Participant::prepare`] on this thread, which waits for it: for a plain thread.
+    pub fn blocking_prepare(&self) {
+        if let Some(backend) = self.driver().backend() {
+            backend.prepare();
         }
     }
 
     /// Waits until the interval asks for a checkpoint, and answers its id. The state has begun to
     /// write out what is in memory; the caller now calls [`Participant::checkpoint`]. Until it does,
     /// this answers at once.
+    ///
+    /// Cancel safe: it only waits.
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`], [`ErrorKind::Closed`] and other ends of the participant.
@@ -586,7 +629,8 @@ impl Participant {
     }
 
     /// The final error, if the participant has come to its end: after
-    /// [`ErrorKind::Fenced`] the caller must stop writing.
+    /// [`ErrorKind::Fenced`] the caller must stop writing. It says what is known by now, as
+    /// [`Participant::ended`] does, and asks nobody.
     ///
     /// # Errors
     /// That error.
@@ -594,7 +638,11 @@ impl Participant {
         self.driver().check()
     }
 
-    /// Waits for the participant's end: fenced, failed or closed.
+    /// Waits for the participant's end: fenced, failed or closed. That it was fenced, a holder finds
+    /// out by its next commit, or else by a look at the store every
+    /// [`look_interval`](crate::CoordinatorConfig::look_interval).
+    ///
+    /// Cancel safe: it only waits.
     pub async fn ended(&self) -> Error {
         let mut standing = self.driver().standing();
         let ended = standing
@@ -608,7 +656,8 @@ impl Participant {
         }
     }
 
-    /// What the participant waits for, in words; `None` when it is at rest.
+    /// What the participant waits for, in words, and what went wrong with the store last, until that
+    /// is over; `None` when it is at rest.
     #[must_use]
     pub fn pending_reason(&self) -> Option<String> {
         self.driver().pending_reason()
@@ -617,6 +666,8 @@ impl Participant {
     /// Waits until a sweep of the participant's directory that began after this call has ended and
     /// nothing is left to delete. Sweeps rest for
     /// [`Limits::sweep_round_pause`](crate::protocol::limits::Limits::sweep_round_pause).
+    ///
+    /// Cancel safe: it only waits.
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`], [`ErrorKind::Closed`] and other ends of the participant.
@@ -628,12 +679,15 @@ impl Participant {
     /// stored is deleted, and the store is told that the participant has no holder. Close the state
     /// itself after this. Await what is to complete before.
     ///
+    /// Cancel safe: once begun it goes on to its end, even if the participant is dropped; whoever
+    /// calls it again waits for the same end.
+    ///
     /// # Errors
     /// [`ErrorKind::Fenced`] if another holder was quicker; [`ErrorKind::Deadline`] after
     /// [`Config::close_deadline`](crate::Config::close_deadline). Nothing wrong is left either way:
     /// the next claim cleans up.
     pub async fn close(&self) -> Result<()> {
-        self.driver().close().await
+        self.driver().close(Arc::clone(&self.session)).await
     }
 }
 

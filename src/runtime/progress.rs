@@ -73,9 +73,10 @@ pub enum ParticipantEvent {
         /// The reason of the first.
         error: Error,
     },
-    /// The store can't be read now; it is tried again.
+    /// A call of the store failed, or nobody knows what came of it; it is tried again. Told as it
+    /// happens, and as long as more calls fail, again at growing intervals.
     StoreTrouble {
-        /// What went wrong.
+        /// What went wrong last.
         error: Error,
     },
     /// Something that is stored was damaged and could be done without.
@@ -208,6 +209,8 @@ pub struct Events {
 impl Events {
     /// The next event; `None` once the participant is gone. A listener that falls far behind
     /// misses the oldest ones.
+    ///
+    /// Cancel safe: dropped, it has taken no event.
     pub async fn next(&mut self) -> Option<ParticipantEvent> {
         if let Some(event) = self.earlier.pop_front() {
             return Some(event);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! What was fetched is marked at once, so that a restore that was broken off goes on where it was.
-//! After a failure, and when the deadline is over, nothing more begins and every transfer is awaited
+//! After a failure, when the deadline is over and when the caller is gone, nothing more begins and every transfer is awaited
 //! before anything else happens to the directory.
 
 use std::collections::BTreeSet;
@@ -24,6 +24,7 @@ use super::calls::patiently;
 use super::core::SUBTASK;
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
+use super::end;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
@@ -171,6 +172,7 @@ pub struct RestoreReport {
 }
 
 /// A checkpoint's files, and the root that they are in.
+#[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) root: RootId,
     pub(super) checkpoint: CheckpointId,
@@ -222,7 +224,8 @@ pub(super) async fn take(
             Some(file) => {
                 let path = directory.path().join(file.local.as_str());
                 let cause = format!(
-                    "{} belongs to another participant or repository ({}, not {root})",
+                    "{} belongs to another participant or repository (root {}, not {root}): name another directory, \
+                     or let RestoreOptions::replace_foreign_state remove what is there",
                     path.display(),
                     file.root
                 );
@@ -238,14 +241,75 @@ pub(super) async fn empty(directory: Arc<StateDirectory>) -> Result<()> {
     blocking(move || directory.clear()).await
 }
 
-/// Makes the directory equal to the checkpoint.
+/// What becomes of a directory that could not be filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unfilled {
+    /// It stays as it is, for the next try.
+    Kept,
+    /// It is left as empty, or absent, as it was.
+    Discarded,
+}
+
+/// Makes the directory equal to the checkpoint, in a task of its own: a caller that is dropped gives
+/// the restore up, and the directory stays locked until nothing is at it any more; what was fetched is
+/// kept for the next try.
 pub(super) async fn fill(
+    around: &Surroundings,
+    directory: Arc<StateDirectory>,
+    wanted: &Wanted,
+    options: &RestoreOptions,
+    unfilled: Unfilled,
+) -> Result<RestoreReport> {
+    let giving_up = watch::Sender::new(false);
+    let _gives_up = GiveUp(giving_up.clone());
+    let runtime = around.runtime.clone();
+    let (around, wanted, options) = (around.clone(), wanted.clone(), options.clone());
+    let filling = runtime.spawn(async move {
+        let filled = fill_in_time(&around, &directory, &wanted, &options, giving_up).await;
+        (filled, directory)
+    });
+    let (filled, directory) = filling.await.map_err(|error| {
+        if error.is_cancelled() {
+            end::without_runtime()
+        } else {
+            Error::new(ErrorKind::Internal, format!("the restore failed: {error}"))
+        }
+    })?;
+    if filled.is_err() && unfilled == Unfilled::Discarded {
+        discard(directory).await;
+    }
+    filled
+}
+
+/// Gives a restore up when its caller is dropped. After its end nobody listens.
+struct GiveUp(watch::Sender<bool>);
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+async fn discard(directory: Arc<StateDirectory>) {
+    let discarded = blocking(move || match Arc::into_inner(directory) {
+        Some(directory) => directory.discard(),
+        None => {
+            let cause = "something of the restore is still at it";
+            Err(Failure::new(FailureKind::Other, cause))
+        }
+    });
+    if let Err(error) = discarded.await {
+        tracing::warn!(%error, "a half-filled directory was left");
+    }
+}
+
+async fn fill_in_time(
     around: &Surroundings,
     directory: &Arc<StateDirectory>,
     wanted: &Wanted,
     options: &RestoreOptions,
+    giving_up: watch::Sender<bool>,
 ) -> Result<RestoreReport> {
-    let giving_up = watch::Sender::new(false);
     let filling = fill_now(around, directory, wanted, options, &giving_up);
     let filled = match options.deadline {
         None => filling.await,

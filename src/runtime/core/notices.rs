@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::cuts::{Fate, HeldCut};
-use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing};
+use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing, Work};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::coordinator::{self, RefusalReason};
@@ -82,7 +82,7 @@ impl Core {
                 ..
             } => {}
             Notice::Refused { request, reason } => {
-                let error = self.about(end::refused(reason));
+                let error = self.blaming_store(end::refused(reason));
                 self.refused(request, error, effects);
             }
             Notice::Done { request: _ } => {}
@@ -116,14 +116,10 @@ impl Core {
                 }));
             }
             Notice::StoreTrouble { error } => {
-                let error = self.about(load::error(error));
-                tracing::warn!(%error, "the store can't be read now; it is tried again");
-                effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
+                self.store_failed(self.now, Work::Read, load::error(error), effects);
             }
             Notice::CommitFailed { failure } | Notice::SnapshotFailed { failure } => {
-                let error = self.about(Error::from(failure));
-                tracing::warn!(%error, "the manifest can't be written; it is tried again");
-                effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
+                self.store_failed(self.now, Work::Commit, Error::from(failure), effects);
             }
             // A request can only be the deployment: whoever attaches is told of the end, which
             // follows. Whether its attempt is named makes no difference to anybody then.
@@ -283,7 +279,7 @@ impl Core {
             return;
         };
         let error = self
-            .about(end::expired_for(error, under_way.trouble.as_ref()))
+            .blaming_store(end::expired_for(error, under_way.trouble.as_ref()))
             .with_checkpoint(checkpoint)
             .with_phase(Phase::Checkpoint);
         if let (ErrorKind::Deadline, None, Some(trouble)) =
