@@ -242,7 +242,7 @@ pub(super) async fn empty(directory: Arc<StateDirectory>) -> Result<()> {
 }
 
 /// What becomes of a directory that could not be filled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq)]
 pub(super) enum Unfilled {
     /// It stays as it is, for the next try.
     Kept,
@@ -291,12 +291,15 @@ impl Drop for GiveUp {
 }
 
 async fn discard(directory: Arc<StateDirectory>) {
-    let discarded = blocking(move || match Arc::into_inner(directory) {
-        Some(directory) => directory.discard(),
-        None => {
-            let cause = "something of the restore is still at it";
-            Err(Failure::new(FailureKind::Other, cause))
-        }
+    let in_use = || {
+        Failure::new(
+            FailureKind::Other,
+            "something of the restore is still at it",
+        )
+    };
+    let discarded = blocking(move || {
+        let alone = Arc::into_inner(directory).ok_or_else(in_use)?;
+        alone.discard()
     });
     if let Err(error) = discarded.await {
         tracing::warn!(%error, "a half-filled directory was left");
