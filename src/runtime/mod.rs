@@ -49,8 +49,8 @@ pub use inspect::{
     ManifestStanding, VerifyDepth, VerifyReport,
 };
 pub use participant::{Claim, Participant};
-pub use progress::{CheckpointReport, Events, ParticipantEvent};
+pub use progress::{CheckpointReport, Events, ParticipantEvent, RestoreProgress};
 pub use repository::{Repository, RepositoryBuilder};
-pub use restore::{RestoreOptions, RestoreProgress, RestoreReport};
+pub use restore::{RestoreOptions, RestoreReport};
 pub use restored::Restored;
 pub use threads::Runtime;

@@ -13,10 +13,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -25,6 +23,7 @@ use super::core::SUBTASK;
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use super::end;
+use super::progress::RestoreProgress;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
@@ -32,7 +31,7 @@ use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
 use crate::protocol::restore::{FileMark, PresentFile, RestorePlan};
 use crate::state::pack::PackError;
 use crate::state::{DirectoryError, StateDirectory, is_own};
-use crate::storage::{Body, Digester, Key, Progress};
+use crate::storage::{Body, Digester, Key};
 
 /// What a restore takes, and how far it trusts what is there.
 ///
@@ -102,60 +101,6 @@ impl RestoreOptions {
     pub fn progress(mut self, progress: RestoreProgress) -> Self {
         self.progress = progress;
         self
-    }
-}
-
-/// How far a restore has come. Clones share the counts.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stillpoint::Result<()> {
-/// # let directory = tempfile::tempdir().expect("a temporary directory");
-/// use stillpoint::{Memory, MemoryState, Repository, RestoreOptions, RestoreProgress};
-///
-/// let repository = Repository::open(Memory::new()).await?;
-/// let claim = repository.claim("orders/7").await?;
-/// let restored = claim.restore_into(directory.path().join("here")).await?;
-/// let participant = restored.attach(MemoryState::new())?;
-/// let taken = participant.checkpoint("offset 17")?.completed().await?;
-///
-/// let progress = RestoreProgress::default();
-/// let options = RestoreOptions::new().progress(progress.clone()); // shown from another task, say
-/// let inspection = repository.inspect("orders/7").await?;
-/// let there = directory.path().join("there");
-/// inspection.restore(taken.checkpoint, there, &options).await?;
-/// assert_eq!(progress.fetched_bytes(), progress.total_bytes());
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct RestoreProgress {
-    total_bytes: Arc<AtomicU64>,
-    /// One for each try of a file.
-    moved: Arc<Mutex<Vec<Progress>>>,
-}
-
-impl RestoreProgress {
-    /// The bytes to be fetched; 0 until that is known.
-    #[must_use]
-    pub fn total_bytes(&self) -> u64 {
-        self.total_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The bytes fetched so far, over all tries.
-    #[must_use]
-    pub fn fetched_bytes(&self) -> u64 {
-        self.moved.lock().iter().map(Progress::bytes).sum()
-    }
-
-    pub(super) fn expect(&self, total_bytes: u64) {
-        self.total_bytes.store(total_bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn one_more(&self) -> Progress {
-        let progress = Progress::default();
-        self.moved.lock().push(progress.clone());
-        progress
     }
 }
 
