@@ -81,7 +81,7 @@ impl Profile {
             }
         }
         let mut config = config;
-        if choices.weighted(&[7, 1], Label::Profile) == 1 {
+        if choices.weighted(&[9, 1], Label::Profile) == 1 {
             crowd(&mut config, &mut intensity);
         }
         Self {
@@ -90,7 +90,7 @@ impl Profile {
             operators,
             parallelism,
             safety_events: match length {
-                Length::Short => 520,
+                Length::Short => 560,
                 Length::Long => 19_000,
             },
             config,
@@ -275,7 +275,7 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         max_concurrent: pick(choices, [1, 2, 3, 3]),
         timeout: millis(timeout),
         tolerable_failures: pick(choices, [1000, 0, 3]),
-        num_retained: pick(choices, [1, 2, 3, 3, 2]),
+        num_retained: pick(choices, [2, 3, 3, 1, 3, 2]),
         renew_interval: pick(choices, [None, Some(millis(1_000))]),
         look_interval: pick(choices, [None, Some(millis(500))]),
         limits,

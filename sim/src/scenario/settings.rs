@@ -38,7 +38,7 @@ macro_rules! times {
     };
 }
 
-const NUMBERS: [Setting; 16] = numbers! {
+const NUMBERS: [Setting; 18] = numbers! {
     "workers": workers,
     "operators": operators,
     "parallelism": parallelism,
@@ -55,6 +55,8 @@ const NUMBERS: [Setting; 16] = numbers! {
     "snapshots": config.limits.snapshots_in_flight_max,
     "id-block": config.limits.checkpoint_id_block,
     "attempt-block": config.limits.attempt_id_block,
+    "own-deletes": config.limits.own_deletes_max,
+    "pending": config.limits.pending_checkpoints_max,
 };
 
 const TIMES: [Setting; 5] = times! {
