@@ -55,15 +55,12 @@ struct Counts {
 }
 
 /// All bytes that a name was given, by any line.
-#[derive(Default)]
-struct Ever<C>(BTreeMap<LocalName, BTreeSet<C>>);
+type Ever<C> = BTreeMap<LocalName, BTreeSet<C>>;
 
-impl<C: Ord + Clone> Ever<C> {
-    /// Whether the name stands for other bytes as well.
-    fn collides(&mut self, name: &LocalName, content: &C) -> bool {
-        let contents = self.0.entry(name.clone()).or_default();
-        contents.insert(content.clone()) && contents.len() > 1
-    }
+/// Whether the name stands for other bytes as well.
+fn collides<C: Ord + Clone>(ever: &mut Ever<C>, name: &LocalName, content: &C) -> bool {
+    let contents = ever.entry(name.clone()).or_default();
+    contents.insert(content.clone()) && contents.len() > 1
 }
 
 struct Both {
@@ -92,7 +89,6 @@ fn open(directory: &Path) -> (Arc<DB>, RocksDb) {
     options.set_disable_auto_compactions(true);
     options.set_num_levels(2);
     options.set_level_compaction_dynamic_level_bytes(false);
-    options.set_avoid_flush_during_shutdown(true);
     let db = Arc::new(DB::open(&options, directory).unwrap());
     let backend = RocksDb::new(Arc::clone(&db));
     backend.attach().unwrap();
@@ -192,7 +188,7 @@ impl Both {
                 before.is_none_or(|before| before == file.content),
                 "the model changes {local}"
             );
-            let collides = self.modelled_ever.collides(&local, &file.content);
+            let collides = collides(&mut self.modelled_ever, &local, &file.content);
             counts.modelled_collisions += u64::from(collides);
             modelled.push((local, file.content));
         }
@@ -205,7 +201,7 @@ impl Both {
                 "rocksdb changes {}",
                 file.name()
             );
-            let collides = self.real_ever.collides(file.name(), &bytes);
+            let collides = collides(&mut self.real_ever, file.name(), &bytes);
             counts.real_collisions += u64::from(collides);
             real.insert(file.name().clone(), bytes);
         }
