@@ -8,9 +8,9 @@
 //!
 //! Held against each other at every checkpoint: how many files are live, new, kept and gone since
 //! the one before, and which; that a name never changes its bytes within a line, on either side;
-//! after every restore what a reader sees; and that both give names twice, to different bytes, once
-//! an older checkpoint was restored. Numbers are not compared: RocksDB gives some to files that are
-//! none of the state.
+//! after every restore what a reader sees; that a new line's numbers begin where its checkpoint's
+//! end, wherever the abandoned line has got to; and that both so give names twice, to different
+//! bytes. Single numbers are not compared: RocksDB gives some to files that are none of the state.
 #![cfg(feature = "rocksdb")]
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
@@ -26,10 +26,16 @@ use stillpoint::rocksdb::{DB, IteratorMode, Options};
 use stillpoint::state::pack::StoredPack;
 use stillpoint::state::{SecuredPack, StateBackend};
 use stillpoint_sim::choice::{Choices, Label};
-use stillpoint_sim::lsm::{ABSENT, Content, ContentId, Contents, DELETED, KEYS, Lsm, Table};
+use stillpoint_sim::lsm::{
+    ABSENT, Content, ContentId, Contents, DELETED, KEYS, Lsm, Table, number_of,
+};
+use stillpoint_sim::suite;
 
-const SEEDS: u64 = 60;
-const STEPS: u32 = 60;
+const SEEDS: u64 = 50;
+const STEPS: u32 = 50;
+/// How far above the restored files' numbers a new line may begin: RocksDB takes some numbers for
+/// logs and manifests.
+const NUMBERS_BETWEEN_MAX: u64 = 40;
 
 /// A checkpoint of both.
 #[derive(Clone)]
@@ -50,6 +56,7 @@ struct Counts {
     gone: u64,
     restores: u64,
     older_restores: u64,
+    new_lines: u64,
     modelled_collisions: u64,
     real_collisions: u64,
 }
@@ -77,6 +84,8 @@ struct Both {
     real: BTreeMap<LocalName, Vec<u8>>,
     /// The live files at the last checkpoint of this line.
     before: BTreeSet<LocalName>,
+    /// The highest numbers that a restore brought, modelled and real, until there is a new file.
+    restored_to: Option<(u64, u64)>,
     modelled_ever: Ever<ContentId>,
     real_ever: Ever<Vec<u8>>,
     checkpoints: Vec<Checkpoint>,
@@ -93,6 +102,10 @@ fn open(directory: &Path) -> (Arc<DB>, RocksDb) {
     let backend = RocksDb::new(Arc::clone(&db));
     backend.attach().unwrap();
     (db, backend)
+}
+
+fn highest<'a>(names: impl Iterator<Item = &'a LocalName>) -> Option<u64> {
+    names.filter_map(number_of).max()
 }
 
 fn key(number: usize) -> [u8; 1] {
@@ -115,6 +128,7 @@ impl Both {
             modelled: BTreeMap::new(),
             real: BTreeMap::new(),
             before: BTreeSet::new(),
+            restored_to: None,
             modelled_ever: Ever::default(),
             real_ever: Ever::default(),
             checkpoints: Vec::new(),
@@ -250,6 +264,15 @@ impl Both {
         counts.kept += kept.len() as u64;
         counts.new += new.len() as u64;
         counts.gone += self.before.difference(&live).count() as u64;
+        if let (Some(new), Some(real_new)) = (new.first(), real_new.first())
+            && let Some((modelled_to, real_to)) = self.restored_to.take()
+        {
+            for (local, to) in [(new, modelled_to), (real_new, real_to)] {
+                let above = number_of(local).unwrap().checked_sub(to).unwrap();
+                assert!((1..=NUMBERS_BETWEEN_MAX).contains(&above), "{local}, {to}");
+            }
+            counts.new_lines += 1;
+        }
         for (local, real) in new.into_iter().zip(real_new) {
             self.pairs.insert(local.clone(), real.clone());
         }
@@ -280,6 +303,7 @@ impl Both {
         self.before = self.modelled.keys().cloned().collect();
         self.pairs = checkpoint.pairs;
         self.pairs.retain(|local, _| self.before.contains(local));
+        self.restored_to = highest(self.before.iter()).zip(highest(checkpoint.real.keys()));
         self.real = checkpoint.real;
         counts.restores += 1;
         counts.older_restores += u64::from(which + 1 < self.checkpoints.len());
@@ -289,12 +313,14 @@ impl Both {
 #[test]
 fn the_model_keeps_the_laws_of_rocksdb() {
     let mut counts = Counts::default();
-    for seed in 0..SEEDS {
+    let seeds = suite::asked_for(0..SEEDS);
+    for seed in seeds.clone() {
         let scratch = tempfile::tempdir().unwrap();
         let mut both = Both::new(scratch.path());
         let mut choices = Choices::seeded(seed);
-        let told = Told(seed);
+        let mut told = Told { seed, step: 0 };
         for step in 1..=STEPS {
+            told.step = step;
             match choices.weighted(&[6, 3, 1, 4, 1], Label::Workload) {
                 0 => both.writes(&mut choices, step),
                 1 => both.flush(),
@@ -310,6 +336,9 @@ fn the_model_keeps_the_laws_of_rocksdb() {
         }
         drop(told);
     }
+    if seeds.end - seeds.start < SEEDS {
+        return;
+    }
     let Counts {
         checkpoints,
         kept,
@@ -317,10 +346,19 @@ fn the_model_keeps_the_laws_of_rocksdb() {
         gone,
         restores,
         older_restores,
+        new_lines,
         modelled_collisions,
         real_collisions,
     } = counts;
-    for count in [checkpoints, kept, new, gone, restores, older_restores] {
+    for count in [
+        checkpoints,
+        kept,
+        new,
+        gone,
+        restores,
+        older_restores,
+        new_lines,
+    ] {
         assert!(count > SEEDS, "{counts:?}");
     }
     for count in [modelled_collisions, real_collisions] {
@@ -328,14 +366,18 @@ fn the_model_keeps_the_laws_of_rocksdb() {
     }
 }
 
-/// Says which seed it was, when it ends in a panic.
-struct Told(u64);
+/// Says where it was, when it ends in a panic, and how to see that again.
+struct Told {
+    seed: u64,
+    step: u32,
+}
 
 impl Drop for Told {
     #[allow(clippy::print_stderr, reason = "a failing test says what repeats it")]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {} of the script", self.0);
+            let Self { seed, step } = self;
+            eprintln!("seed {seed}, step {step}\n{}", suite::command(*seed));
         }
     }
 }

@@ -19,6 +19,7 @@
 pub mod backend;
 mod lossy;
 pub mod models;
+mod states;
 pub mod store;
 
 use std::fmt;
@@ -50,26 +51,23 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// The command that tries this seed again: of a test, by the name of its thread.
-fn command(seed: u64) -> String {
+/// The command that tries this seed again: the program itself, whose features nobody has to guess,
+/// and of a test its name, which is its thread's.
+#[must_use]
+pub fn command(seed: u64) -> String {
+    let program = std::env::current_exe().unwrap_or_default();
     let thread = std::thread::current();
     let test = thread.name().filter(|name| *name != "main");
-    match (std::env::var("CARGO_MANIFEST_DIR"), test) {
-        (Ok(folder), Some(test)) => {
-            format!("{SEED_VARIABLE}={seed} cargo test --manifest-path {folder}/Cargo.toml {test}")
-        }
-        (Ok(_) | Err(_), Some(_) | None) => {
-            let program = std::env::args().next().unwrap_or_default();
-            format!("{SEED_VARIABLE}={seed} {program}")
-        }
-    }
+    let test = test.map_or(String::new(), |name| format!(" --exact {name}"));
+    format!("{SEED_VARIABLE}={seed} {}{test}", program.display())
 }
 
 /// These seeds, or the one that is asked for.
 ///
 /// # Panics
 /// When what is asked for is no number.
-fn asked_for(seeds: Range<u64>) -> Range<u64> {
+#[must_use]
+pub fn asked_for(seeds: Range<u64>) -> Range<u64> {
     match std::env::var(SEED_VARIABLE) {
         Err(_) => seeds,
         Ok(text) => match text.parse::<u64>() {

@@ -127,7 +127,10 @@ impl ModelStore {
                 let cause = format!("{key} has {} bytes", bytes.len());
                 Answer::Failed(Failure::new(FailureKind::TooLarge, cause))
             }
-            answer => answer,
+            answer @ (Answer::Done(_)
+            | Answer::Refused
+            | Answer::Failed(_)
+            | Answer::Unknown(_)) => answer,
         }
     }
 
@@ -350,10 +353,12 @@ impl BlobStore for ModelStore {
                     Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
                         Answer::Done(())
                     }
-                    _ => Answer::Failed(Failure::new(
-                        FailureKind::Unsupported,
-                        "CURRENT is never deleted",
-                    )),
+                    Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {
+                        Answer::Failed(Failure::new(
+                            FailureKind::Unsupported,
+                            "CURRENT is never deleted",
+                        ))
+                    }
                 },
                 Ok(ObjectName::Manifest(name)) => self
                     .call(StoreCall::DeleteManifest { name })

@@ -15,7 +15,6 @@
 //! [`contract`] tries others, and calls that compete.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Debug};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use stillpoint::storage::{
 };
 
 use super::lossy::{Fate, Lossy, Unheard};
+use super::states::{Content, Late, Name, States};
 use super::{Broken, SEEDS, asked_for, content};
 use crate::choice::{Choices, Label};
 
@@ -112,74 +112,6 @@ fn scratch() -> tempfile::TempDir {
     match tempfile::tempdir() {
         Ok(directory) => directory,
         Err(error) => panic!("no directory for files: {error}"),
-    }
-}
-
-/// The number of a body, or that there is none.
-type Content = Option<usize>;
-
-/// The effect of a call that was dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Late {
-    Put(usize),
-    Swap { expected: Content, to: usize },
-    Delete,
-}
-
-/// What may stand under a name.
-struct Name {
-    key: Key,
-    states: BTreeSet<Content>,
-    late: Vec<Late>,
-}
-
-impl Name {
-    /// Lets what is late land, in every order.
-    fn land(&mut self) {
-        loop {
-            let before = self.states.len();
-            for late in &self.late {
-                let landed: Vec<Content> = match late {
-                    Late::Put(body) if self.states.contains(&None) => vec![Some(*body)],
-                    Late::Swap { expected, to } if self.states.contains(expected) => {
-                        vec![Some(*to)]
-                    }
-                    Late::Delete => vec![None],
-                    Late::Put(_) | Late::Swap { .. } => Vec::new(),
-                };
-                self.states.extend(landed);
-            }
-            if self.states.len() == before {
-                return;
-            }
-        }
-    }
-
-    /// Only these states agree with what was answered.
-    fn must(&mut self, agrees: impl Fn(Content) -> bool, answered: &str) -> Result<(), String> {
-        self.land();
-        let before = self.states.clone();
-        self.states.retain(|content| agrees(*content));
-        if self.states.is_empty() {
-            let states = States(&before);
-            return Err(format!("{answered}; there may be {states}"));
-        }
-        Ok(())
-    }
-}
-
-struct States<'a>(&'a BTreeSet<Content>);
-
-impl fmt::Display for States<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, content) in self.0.iter().enumerate() {
-            f.write_str(if index == 0 { "" } else { " or " })?;
-            match content {
-                None => f.write_str("nothing")?,
-                Some(body) => write!(f, "body {body}")?,
-            }
-        }
-        Ok(())
     }
 }
 
@@ -380,7 +312,7 @@ impl<'a> Script<'a> {
             }
             _ => Some((Tag("nobody's".to_owned()), Some(usize::MAX))),
         };
-        let expected = tagged.as_ref().map_or(None, |(_, content)| *content);
+        let expected = tagged.as_ref().and_then(|(_, content)| *content);
         let key = self.names[CURRENT].key.clone();
         let tag = tagged.as_ref().map(|(tag, _)| tag);
         let call = format!("swap {key} from {expected:?} to body {number}");
