@@ -62,7 +62,8 @@ pub struct Counts {
     pub kills: u64,
 }
 
-/// Holds a store to its contract: the checks of [`contract`], then the steps of all [`SEEDS`].
+/// Holds a store to its contract: the checks of [`contract`], then the steps of all [`SEEDS`],
+/// or of the one that is [`asked_for`].
 ///
 /// `fresh` says where each of many empty stores is; one is opened several times.
 ///
@@ -75,13 +76,13 @@ pub async fn holds<O: OpenStore + 'static>(fresh: impl Fn() -> O) -> Counts {
         Err(error) => panic!("{error}"),
     };
     contract::all(open, scratch.path()).await;
-    match check(fresh, SEEDS).await {
+    match check(fresh, asked_for(SEEDS)).await {
         Ok(counts) => counts,
         Err(broken) => panic!("{broken}"),
     }
 }
 
-/// Tries these seeds, or the one that `STILLPOINT_SEED` names, each on a store of its own.
+/// Tries these seeds, each on a store of its own; [`asked_for`] gives the one that is asked for.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -91,7 +92,7 @@ pub async fn check<O: OpenStore + 'static>(
 ) -> Result<Counts, Broken> {
     let scratch = scratch();
     let mut counts = Counts::default();
-    for seed in asked_for(seeds) {
+    for seed in seeds {
         let directory = scratch.path().join(seed.to_string());
         let broken = |step, what| Broken { seed, step, what };
         std::fs::create_dir(&directory).map_err(|error| broken(0, error.to_string()))?;

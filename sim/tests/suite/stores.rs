@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stillpoint::storage::{BlobStore, FileSystem, Memory, OpenStore, contract};
 use stillpoint_sim::suite::models::ModelStore;
 use stillpoint_sim::suite::store::{self, Counts};
-use stillpoint_sim::suite::{SEED_VARIABLE, SEEDS};
+use stillpoint_sim::suite::{SEED_VARIABLE, SEEDS, asked_for};
 
 /// Something of each kind was lost, unless one seed was asked for.
 fn assert_struck(counts: Counts) {
@@ -24,7 +24,6 @@ fn assert_struck(counts: Counts) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_holds() {
     let counts = store::holds(Memory::new).await;
-    // A call of a map is done when it is asked for the first time, or has not begun.
     assert_struck(counts);
 }
 
@@ -53,7 +52,7 @@ async fn directory_model_holds() {
 async fn model_holds(fresh: impl Fn() -> ModelStore) {
     let scratch = tempfile::tempdir().unwrap();
     contract_of_protocol_names(&fresh, scratch.path()).await;
-    match store::check(fresh, SEEDS).await {
+    match store::check(fresh, asked_for(SEEDS)).await {
         Ok(counts) => assert_struck(counts),
         Err(broken) => panic!("{broken}"),
     }
