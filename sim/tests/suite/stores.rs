@@ -5,7 +5,9 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use stillpoint::storage::{BlobStore, FileSystem, Memory, OpenStore, contract};
+use stillpoint::storage::{
+    BlobStore, FileSystem, Key, Memory, OpenStore, Opening, Prefixed, contract,
+};
 use stillpoint_sim::suite::models::ModelStore;
 use stillpoint_sim::suite::store::{self, Counts};
 use stillpoint_sim::suite::{SEED_VARIABLE, SEEDS, asked_for};
@@ -27,13 +29,26 @@ async fn memory_holds() {
     assert_struck(counts);
 }
 
+/// A participant's folder of a directory, which takes itself for a repository by its folders.
+struct Folder(FileSystem);
+
+impl OpenStore for Folder {
+    fn open_store(&self) -> Opening<'_> {
+        Box::pin(async move {
+            let store = self.0.open_store().await?;
+            let folder = Key::new("participants/7").unwrap();
+            Ok(Arc::new(Prefixed::new(store, folder)) as Arc<dyn BlobStore>)
+        })
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn file_system_holds() {
     let base = tempfile::tempdir().unwrap();
     let roots = Cell::new(0);
     let fresh = || {
         roots.set(roots.get() + 1);
-        FileSystem::at(base.path().join(roots.get().to_string()))
+        Folder(FileSystem::at(base.path().join(roots.get().to_string())))
     };
     assert_struck(store::holds(fresh).await);
 }
