@@ -318,7 +318,9 @@ impl Inspection {
     ///
     /// # Errors
     /// As [`Claim::restore_into`](super::Claim::restore_into), and [`ErrorKind::Subsumed`] if the
-    /// checkpoint was dropped meanwhile, naming the newer ones. No half-filled directory is left.
+    /// checkpoint was dropped meanwhile, naming the newer ones. A directory that was absent or empty
+    /// is so again; in one that held state before, what is right and what was fetched stays for the
+    /// next call.
     pub async fn restore(
         &self,
         checkpoint: CheckpointId,

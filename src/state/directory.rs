@@ -333,15 +333,17 @@ impl StateDirectory {
         self.begin(&BTreeSet::new(), std::iter::empty())
     }
 
-    /// Gives a restore up: all state is removed, and the directory too if it was made for this.
+    /// Gives a restore up: a directory that was absent or empty is so again. One that held state
+    /// before stays as it is: what is right in it, and what was fetched, the next try keeps.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
     pub fn discard(self) -> Result<(), Failure> {
-        self.clear()?;
-        if self.was_empty {
-            remove(&self.path.join(OWN_FOLDER))?;
+        if !self.was_empty {
+            return Ok(());
         }
+        self.clear()?;
+        remove(&self.path.join(OWN_FOLDER))?;
         if self.was_made {
             step("remove directory", &self.path);
             fs::remove_dir(&self.path).map_err(|error| {
