@@ -13,7 +13,7 @@ use std::path::Path;
 
 use tokio::task::JoinSet;
 
-use super::calls::{at_once, patiently};
+use super::calls::{at_once, patiently, whole};
 use super::core::{OPERATOR, SUBTASK};
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
@@ -420,7 +420,7 @@ impl Inspection {
         let mut after: Option<String> = None;
         let limit = self.around.config.checkpoints.limits.list_page_max;
         loop {
-            let list = self.around.store.list("", after.as_deref(), limit);
+            let list = whole(self.around.store.list("", after.as_deref(), limit));
             let page = done(at_once(list, self.around.config.progress_deadline).await)?;
             after = page.more.then(|| page.names.last().cloned()).flatten();
             for name in page.names {

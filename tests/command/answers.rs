@@ -389,7 +389,8 @@ async fn a_restore_fills_what_is_its_own_and_touches_nothing_else() {
         let mut command = command();
         command.current_dir(target.parent().unwrap());
         command.args(["restore", "newest", "--to", below, "--root"]);
-        let said = say(command.arg(&root));
+        command.arg(&root);
+        let said = say(command);
         assert_eq!(said.code, 0, "{said:?}");
         MemoryState::open(&target.parent().unwrap().join(below)).unwrap();
     }
