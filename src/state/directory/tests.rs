@@ -228,7 +228,7 @@ fn nobody_waits_for_a_pipe() {
             };
             done.send(failed).unwrap();
         });
-        let failed = waiting.recv_timeout(std::time::Duration::from_secs(60));
+        let failed = waiting.recv_timeout(std::time::Duration::from_secs(20));
         let failed = failed.unwrap_or_else(|_| panic!("{name} was waited for"));
         assert_eq!(failed.is_some(), is_refused, "{name}: {failed:?}");
         assert!(failed.is_none_or(|text| text.contains("not a regular file")));
@@ -243,7 +243,7 @@ fn every_directory_that_got_a_new_entry_is_told() {
         make(&at("a/b/c")).unwrap(),
         [at("a/b"), at("a"), base.path().to_owned()]
     );
-    assert_eq!(make(&at("a/b/c")).unwrap(), [PathBuf::new(); 0]);
+    assert!(make(&at("a/b/c")).unwrap().is_empty());
     assert_eq!(above(Path::new("state")), Path::new("."));
     assert_eq!(above(Path::new("/")), Path::new("/"));
 }
