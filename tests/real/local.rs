@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use stillpoint::state::StateDirectory;
 use stillpoint::{ErrorKind, FileSystem, Repository, RestoreOptions};
 
 use crate::child;
@@ -228,6 +229,9 @@ async fn a_database_that_is_open_in_another_process_space_is_in_use() {
     service.checkpoint("1").await;
     let truth = service.content();
     drop(service);
+    crate::common::wait_for("the database to be closed", || {
+        StateDirectory::take(&state).is_ok()
+    });
     let db = database::open(&state);
     let before = database::files_below(&state);
     child::run("open elsewhere", place.path(), child::unseeing());
