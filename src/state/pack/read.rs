@@ -1,7 +1,7 @@
 //! A pack as it is stored: checked, listed, unpacked.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -222,7 +222,7 @@ fn entry_name(bytes: &[u8]) -> Result<LocalName, BadLocalName> {
 
 fn sync_directory(path: &Path) -> Result<(), Failure> {
     step("sync directory", path);
-    File::open(path)
+    unlinked::open_directory(path)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
 }
