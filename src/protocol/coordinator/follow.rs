@@ -25,6 +25,8 @@ pub struct Follow {
     current: Current,
     tag: Tag,
     missing: VecDeque<ManifestName>,
+    /// Those that are there, in order; few, since `CURRENT`'s tail shows no more.
+    read: Vec<Record>,
     tries: u32,
     /// How many of them brought something damaged.
     damaged: u32,
@@ -46,6 +48,7 @@ impl Coordinator {
             current,
             tag,
             missing,
+            read: Vec::new(),
             tries: 0,
             damaged: 0,
         });
@@ -90,7 +93,7 @@ impl Coordinator {
             }
         };
         match record {
-            Ok(record) => self.followed(now, &record),
+            Ok(record) => self.followed(now, record),
             // One read may be damaged on its way; what is damaged stays so.
             Err(_) if follow.damaged < FOLLOW_TRIES_MAX => {
                 follow.damaged += 1;
@@ -120,7 +123,9 @@ impl Coordinator {
         Outcome::Accepted
     }
 
-    fn followed(&mut self, now: Timestamp, record: &Record) {
+    /// Nothing is applied before all of it is there: a manifest that is ahead of its `CURRENT` could
+    /// not be built upon if the rest can't be had.
+    fn followed(&mut self, now: Timestamp, record: Record) {
         let only_pins = record
             .changes
             .iter()
@@ -129,20 +134,22 @@ impl Coordinator {
             let cause = "a record of this epoch that this leader did not write does more than pin";
             return self.broken(Failure::new(FailureKind::Corrupt, cause));
         }
-        let confirmed = self.confirmed.as_mut().expect("a leader has loaded");
-        if let Err(error) = confirmed.manifest.apply(record) {
-            return self.broken(Failure::new(FailureKind::Corrupt, error.to_string()));
-        }
-        sometimes!(GuestFollowed);
-        let follow = self.follow.as_mut().expect("it was found above");
+        let follow = self.follow.as_mut().expect("its record was read");
         follow.missing.pop_front();
+        follow.read.push(record);
         follow.tries = 0;
         follow.damaged = 0;
-        if follow.missing.is_empty() {
-            let follow = self.follow.take().expect("it was found above");
-            self.moved_to(now, follow.current, follow.tag);
-        } else {
-            self.resume_follow();
+        if !follow.missing.is_empty() {
+            return self.resume_follow();
         }
+        let follow = self.follow.take().expect("it was found above");
+        let confirmed = self.confirmed.as_mut().expect("a leader has loaded");
+        for record in &follow.read {
+            if let Err(error) = confirmed.manifest.apply(record) {
+                return self.broken(Failure::new(FailureKind::Corrupt, error.to_string()));
+            }
+            sometimes!(GuestFollowed);
+        }
+        self.moved_to(now, follow.current, follow.tag);
     }
 }

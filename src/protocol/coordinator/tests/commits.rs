@@ -525,6 +525,50 @@ fn a_leader_that_misses_a_guests_record_learns_that_it_is_deposed() {
     assert!(old.notices.iter().any(deposed), "{:?}", old.notices);
 }
 
+/// Two guests committed. The record of the first is read, that of the second can't be had for a
+/// while, and `CURRENT` is asked anew: the leader builds on all of it or on nothing.
+#[test]
+fn a_leader_that_could_read_only_some_of_the_guests_records_goes_on() {
+    let mut world = World::running(config(), 1);
+    let first = world.complete(&[1], &[]);
+    let checkpoint = world.trigger();
+    world.store.swaps = Some(Swaps::Hold);
+    let _ = world.acknowledge(checkpoint, &[2], &[]);
+    world.store.swaps = None;
+    let mut newest = None;
+    for number in [98, 99] {
+        let before: alloc::vec::Vec<_> = world.store.objects.keys().cloned().collect();
+        let wish = PinWish {
+            checkpoint: Some(first),
+            owner: PinOwner(alloc::format!("backup-{number}")),
+            begins: true,
+        };
+        let nonce = Nonce(number << 32);
+        let mut guest = Guest::new(wish, Expected::default(), Limits::default(), nonce);
+        while let Some(call) = guest.poll_action() {
+            let token = call.token();
+            let answer = world.store.answer(call).expect("the store answers");
+            let _ = guest.handle_answer(Timestamp(0), &token, answer);
+        }
+        assert_eq!(guest.result(), Some(&Ok(first)));
+        let mut added = world.store.objects.keys();
+        newest = added.find(|name| !before.contains(name)).cloned();
+    }
+    let name = newest.expect("the second guest's record");
+    let record = world.store.objects.remove(&name).expect("it is stored");
+    world.drain();
+    // Long enough for all tries and for the commit that asks `CURRENT` anew.
+    world.pass(Duration::from_secs(120));
+    world.store.objects.insert(name, record);
+    world.pass(Duration::from_secs(120));
+    assert!(
+        world.told(&Notice::Completed { checkpoint }),
+        "{:?}",
+        world.notices
+    );
+    assert_eq!(world.manifest().pins().len(), 2);
+}
+
 #[test]
 fn ids_are_reserved_before_they_are_used() {
     let mut small = config();
