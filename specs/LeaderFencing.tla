@@ -13,14 +13,14 @@
    subtask outlives them all and obeys the highest epoch that it has seen.
 
    `history` is all that CURRENT ever was; CURRENT itself shows its length (the version), the last
-   epoch and the last `Tail` names. It refines AtomicCommit.                                     *)
+   epoch and the last `TailLength` names. It refines AtomicCommit.                                     *)
 EXTENDS Naturals, Sequences, FiniteSets
 
 CONSTANTS
   Leaders, Guests,  \* lives: numbers from 1
   MaxName,          \* commits begun
   MaxTry,           \* swaps sent of one commit
-  Tail,             \* names of records that CURRENT shows
+  TailLength,       \* names of records that CURRENT shows
   HeldOpen          \* names of guards that let everything pass
 
 Lives == Leaders \cup Guests
@@ -38,7 +38,7 @@ VARIABLES
   life,                  \* Lives -> what that life knows
   obeys,                 \* the epoch that the attempt follows
   acks,                  \* epochs to which it has acknowledged
-  counted,               \* Leaders -> epochs of the acknowledgements it has counted
+  counted,               \* Leaders -> epochs of others whose acknowledgements it has counted
   nextN
 
 vars == <<history, owner, base, outcome, epochOf, records, puts, requests, answers, life, obeys, acks, counted, nextN>>
@@ -66,6 +66,7 @@ Alive(w) == life[w].phase \notin {"deposed", "dead"}
 (* CURRENT is read, at the start and after a claim or a pin was overtaken. *)
 Load(w) ==
   /\ life[w].phase = "start"
+  /\ w \in Leaders => \A v \in Leaders : v < w => life[v].phase # "start" \/ life[v].epoch > 0   \* numbered as they come
   /\ life' = [life EXCEPT ![w].phase = "loaded", ![w].version = Version,
                           ![w].epoch = IF w \in Guests THEN EpochNow ELSE EpochNow + 1]
   /\ UNCHANGED <<store, commits, attempt>>
@@ -93,15 +94,14 @@ PutDone(w) ==
   /\ life' = [life EXCEPT ![w].step = "swapping"]
   /\ UNCHANGED <<store, commits, attempt>>
 
-Waits(w) == \E r \in requests \cup answers : r.name = life[w].name /\ r.try = life[w].try
-
 SendSwap(w) ==
-  /\ Alive(w) /\ life[w].step = "swapping" /\ ~Waits(w) /\ life[w].try < MaxTry
+  /\ Alive(w) /\ life[w].step = "swapping" /\ life[w].try < MaxTry
   /\ requests' = requests \cup {[name |-> life[w].name, try |-> life[w].try + 1]}
-  /\ life' = [life EXCEPT ![w].try = @ + 1]
+  /\ life' = [life EXCEPT ![w].step = "waiting", ![w].try = @ + 1]
   /\ UNCHANGED <<history, records, puts, answers, commits, attempt>>
 
-(* The store takes a swap only while CURRENT is what the commit builds on. *)
+(* The store takes a swap only while CURRENT is what the commit builds on. (A request or an answer is
+   lost if its step is never taken.) *)
 StoreSwaps(r) ==
   /\ r \in requests /\ requests' = requests \ {r}
   /\ LET takes == Version = base[r.name] IN
@@ -115,26 +115,22 @@ StoreRefusesForNothing(r) ==
   /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> FALSE]}
   /\ UNCHANGED <<history, records, puts, commits, life, attempt>>
 
-LoseRequest(r) == r \in requests /\ requests' = requests \ {r} /\ UNCHANGED <<history, records, puts, answers, commits, life, attempt>>
-LoseAnswer(r)  == r \in answers /\ answers' = answers \ {r} /\ UNCHANGED <<history, records, puts, requests, commits, life, attempt>>
-
 (* No answer came: the same swap again. What was sent before may still land. *)
 Unknown(w) ==
-  /\ Alive(w) /\ life[w].step = "swapping" /\ life[w].try \in 1..(MaxTry - 1) /\ Waits(w)
-  /\ life' = [life EXCEPT ![w].doubt = TRUE, ![w].try = @ + 1]
-  /\ requests' = requests \cup {[name |-> life[w].name, try |-> life[w].try + 1]}
-  /\ UNCHANGED <<history, records, puts, answers, commits, attempt>>
+  /\ Alive(w) /\ life[w].step = "waiting"
+  /\ life' = [life EXCEPT ![w].doubt = TRUE, ![w].step = "swapping"]
+  /\ UNCHANGED <<store, commits, attempt>>
 
 (* The store answers that this try failed for certain. That ends the commit only if no try of it is
    in doubt. *)
 FailsForCertain(w) ==
-  /\ Alive(w) /\ life[w].step = "swapping" /\ [name |-> life[w].name, try |-> life[w].try] \in requests
+  /\ Alive(w) /\ life[w].step = "waiting" /\ [name |-> life[w].name, try |-> life[w].try] \in requests
   /\ requests' = requests \ {[name |-> life[w].name, try |-> life[w].try]}
   /\ IF Guard("DoubtIsRepeated", ~life[w].doubt)
      THEN /\ outcome' = [outcome EXCEPT ![life[w].name] = "refused"]
           /\ records' = records \ {life[w].name}
           /\ life' = [life EXCEPT ![w].step = "none", ![w].name = None, ![w].try = 0, ![w].doubt = FALSE]
-     ELSE UNCHANGED <<outcome, records, life>>
+     ELSE life' = [life EXCEPT ![w].step = "swapping"] /\ UNCHANGED <<outcome, records>>
   /\ UNCHANGED <<history, puts, answers, owner, base, epochOf, nextN, attempt>>
 
 Settled(w, result) ==
@@ -147,7 +143,7 @@ Done(w, version) ==
                        ![w].version = version, ![w].doubt = FALSE, ![w].try = 0]
 
 SwapDone(w) ==
-  /\ Alive(w) /\ life[w].step = "swapping"
+  /\ Alive(w) /\ life[w].step = "waiting"
   /\ [name |-> life[w].name, try |-> life[w].try, done |-> TRUE] \in answers
   /\ answers' = { r \in answers : r.name # life[w].name }
   /\ Settled(w, "committed")
@@ -155,7 +151,7 @@ SwapDone(w) ==
   /\ UNCHANGED <<history, records, puts, requests, attempt>>
 
 SwapRefused(w) ==
-  /\ Alive(w) /\ life[w].step = "swapping"
+  /\ Alive(w) /\ life[w].step = "waiting"
   /\ [name |-> life[w].name, try |-> life[w].try, done |-> FALSE] \in answers
   /\ answers' = { r \in answers : r.name # life[w].name }
   /\ life' = [life EXCEPT ![w].step = "judging"]
@@ -166,7 +162,7 @@ Judge(w) ==
   /\ Alive(w) /\ life[w].step = "judging"
   /\ LET n == life[w].name
          moved == Version > base[n]
-         shown == Version - base[n] <= Tail    \* else CURRENT does not show what came of it
+         shown == Version - base[n] <= TailLength    \* else CURRENT does not show what came of it
          own == moved /\ shown /\ Guard("OwnNonceMeansDone", history[base[n] + 1].name = n)
          deposed == ~Guard("DeposedByHigherEpoch", EpochNow <= life[w].epoch)
      IN
@@ -215,13 +211,12 @@ Attach(w) ==
 
 RecvAck(w) ==
   /\ w \in Leaders /\ life[w].phase = "leads"
-  /\ \E e \in acks : Guard("EpochIsCurrent", e = life[w].epoch) /\ counted' = [counted EXCEPT ![w] = @ \cup {e}]
+  /\ \E e \in acks : Guard("EpochIsCurrent", e = life[w].epoch) /\ counted' = [counted EXCEPT ![w] = @ \cup ({e} \ {life[w].epoch})]
   /\ UNCHANGED <<store, commits, life, obeys, acks>>
 
 Next ==
   \/ \E n \in Names : StorePut(n)
-  \/ \E r \in requests : StoreSwaps(r) \/ StoreRefusesForNothing(r) \/ LoseRequest(r)
-  \/ \E r \in answers : LoseAnswer(r)
+  \/ \E r \in requests : StoreSwaps(r) \/ StoreRefusesForNothing(r)
   \/ \E w \in Lives : \/ Load(w) \/ StartCommit(w) \/ PutDone(w) \/ SendSwap(w) \/ Unknown(w) \/ FailsForCertain(w)
                       \/ SwapDone(w) \/ SwapRefused(w) \/ Judge(w) \/ Crash(w)
                       \/ SweepRecord(w) \/ Attach(w) \/ RecvAck(w)
@@ -242,5 +237,5 @@ OneLeaderPerEpoch == \A v, w \in Leaders : v # w /\ life[v].phase = "leads" /\ l
 \* leader counts what was said to another.
 StaleIsPowerless == [][/\ Len(history') > Len(history) => history'[Len(history')].epoch >= EpochNow
                        /\ obeys' >= obeys]_vars
-OnlyOwnAcknowledgementsCount == \A w \in Leaders : counted[w] \subseteq {life[w].epoch}
+OnlyOwnAcknowledgementsCount == \A w \in Leaders : counted[w] = {}
 =============================================================================

@@ -12,6 +12,6 @@ NeverLandsLate         == [][Len(history') > Len(history)
                                => life[owner[history'[Len(history')].name]].name = history'[Len(history')].name]_vars
 NeverOvertakenByGuest  == \A w \in Leaders : ~(life[w].phase = "leads" /\ life[w].step = "judging"
                                /\ Version > base[life[w].name] /\ owner[history[base[life[w].name] + 1].name] \in Guests)
-NeverAttached          == obeys < 2
+NeverFollowsAnother    == obeys < 2
 NeverSweptRecord       == [][records \subseteq records' \/ outcome' # outcome]_vars
 =============================================================================
