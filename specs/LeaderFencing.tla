@@ -157,6 +157,14 @@ SwapRefused(w) ==
   /\ life' = [life EXCEPT ![w].step = "judging"]
   /\ UNCHANGED <<history, records, puts, requests, commits, attempt>>
 
+HigherLeads(w) == ~Guard("DeposedByHigherEpoch", EpochNow <= life[w].epoch)
+
+(* A leader between two commits reads CURRENT, because somebody spoke of a higher epoch. *)
+Depose(w) ==
+  /\ life[w].phase = "leads" /\ life[w].step = "none" /\ HigherLeads(w)
+  /\ life' = [life EXCEPT ![w].phase = "deposed"]
+  /\ UNCHANGED <<store, commits, attempt>>
+
 (* A refusal is judged by reading CURRENT back. *)
 Judge(w) ==
   /\ Alive(w) /\ life[w].step = "judging"
@@ -164,7 +172,7 @@ Judge(w) ==
          moved == Version > base[n]
          shown == Version - base[n] <= TailLength    \* else CURRENT does not show what came of it
          own == moved /\ shown /\ Guard("OwnNonceMeansDone", history[base[n] + 1].name = n)
-         deposed == ~Guard("DeposedByHigherEpoch", EpochNow <= life[w].epoch)
+         deposed == HigherLeads(w)
      IN
      CASE ~moved ->
             /\ life' = [life EXCEPT ![w].step = "swapping"]
@@ -218,7 +226,7 @@ Next ==
   \/ \E n \in Names : StorePut(n)
   \/ \E r \in requests : StoreSwaps(r) \/ StoreRefusesForNothing(r)
   \/ \E w \in Lives : \/ Load(w) \/ StartCommit(w) \/ PutDone(w) \/ SendSwap(w) \/ Unknown(w) \/ FailsForCertain(w)
-                      \/ SwapDone(w) \/ SwapRefused(w) \/ Judge(w) \/ Crash(w)
+                      \/ SwapDone(w) \/ SwapRefused(w) \/ Judge(w) \/ Depose(w) \/ Crash(w)
                       \/ SweepRecord(w) \/ Attach(w) \/ RecvAck(w)
 
 Spec == Init /\ [][Next]_vars

@@ -230,7 +230,9 @@ fn every_entry_type_has_an_example_that_runs() {
 }
 
 fn specification(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("specs")
+        .join(name);
     fs::read_to_string(path).unwrap()
 }
 
@@ -336,6 +338,40 @@ fn specification_and_code_name_the_same_things() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_the_code_says_of_the_specification_is_there() {
+    let modules = ["AtomicCommit", "LeaderFencing", "CheckpointLifecycle"];
+    let text: Vec<_> = modules
+        .iter()
+        .map(|module| specification(&format!("{module}.tla")))
+        .collect();
+    let text = text.concat();
+    let mut told = BTreeSet::new();
+    for (path, source) in rust_files("src/protocol") {
+        // A comment may be broken anywhere.
+        let lines = source
+            .lines()
+            .map(|line| line.trim_start().trim_start_matches("//!"));
+        let source = lines
+            .map(|line| line.trim_start_matches("///").trim())
+            .collect::<Vec<_>>()
+            .join(" ");
+        for after in source.split("pecification: `").skip(1) {
+            let name = after.split('`').next().unwrap();
+            let there = ["(", " ==", " -"]
+                .iter()
+                .any(|end| text.contains(&format!("\n{name}{end}")));
+            assert!(
+                there || modules.contains(&name),
+                "{} speaks of {name}, which no specification has",
+                path.display()
+            );
+            told.insert(name.to_owned());
+        }
+    }
+    assert!(told.len() >= 7, "{told:?}");
 }
 
 /// The first words of the lines of a table that `specs/check` reads.
