@@ -270,7 +270,7 @@ Contradicts(k) ==
       x == Express(k)
   IN \/ ~ (x.removed \subseteq now)
      \/ x.added \cap now # {}
-     \/ ~Guard("TombstoneIsNeverReferredTo", k.added \cap m.tomb = {})
+     \/ k.added \cap m.tomb # {}
 
 (* Every name in an acknowledgement of a named attempt is the leader's from here on, whatever
    becomes of its checkpoint. *)
@@ -335,7 +335,7 @@ Garbage(L, mm, pend) ==
   { f \in Files :
       /\ f \notin mm.tomb /\ f \notin Refs(mm)
       /\ \/ /\ f \in mm.released
-            /\ Guard("ReturningIsSpared", \A p \in pend : \A t \in Tasks : f \notin p.got[t].returned)
+            /\ \A p \in pend : \A t \in Tasks : f \notin p.got[t].returned
          \/ /\ L.staged[f] # NotStaged /\ StagedDone(L, f, pend)
             /\ Guard("NotNamedUnderWay", ~Named(pend, f)) }
 
