@@ -48,6 +48,10 @@ test: setup
 	$(SAY) '== every order of what can happen at small bounds, and every crash point: some 3 minutes on 2 cores'
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- explore --states-min 1000000
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- crash-points sim/tests/scenarios/*.txt
+	$(SAY) '== specifications, if there is a Java to check them: some 4 minutes on 2 cores'
+	@if command -v java >/dev/null; then specs/check; \
+	elif [ -n "$${STILLPOINT_NOTHING_SKIPPED-}" ]; then echo 'specs/check needs java, and nothing may be skipped' >&2; exit 1; \
+	else echo 'specs/check is left out: there is no java' >&2; fi
 	$(SAY) '== tests with RocksDB and the command: some 10 minutes on 2 cores the first time'
 	@$(WITH_ROCKSDB) && $(CARGO) test --features rocksdb,cli
 	$(SAY) '== snapshots once more, of the binding that takes MultiThreaded for granted: some 3 minutes the first time'

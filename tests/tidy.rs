@@ -228,3 +228,186 @@ fn every_entry_type_has_an_example_that_runs() {
         .collect();
     assert!(without.is_empty(), "no example that runs: {without:?}");
 }
+
+fn specification(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("specs")
+        .join(name);
+    fs::read_to_string(path).unwrap()
+}
+
+/// The names in backticks.
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// The rows of the tables of `specs/README.md` that have so many cells, with the first one's name.
+fn rows(readme: &str, cells: usize) -> BTreeMap<&str, Vec<&str>> {
+    let lines = readme.lines().filter(|line| line.starts_with("| `"));
+    lines
+        .map(|line| line.trim_matches('|').split(" | ").collect::<Vec<_>>())
+        .filter(|row| row.len() == cells)
+        .map(|row| (quoted(row[0])[0], row))
+        .collect()
+}
+
+/// Whether a definition begins with these words, and its name ends there.
+fn declares(text: &str, words: &str) -> bool {
+    let mut after = text.split(words).skip(1);
+    after.any(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
+}
+
+/// What the configurations check, and the steps that the specifications can take.
+fn specified() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("specs");
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let part = if path.extension().is_some_and(|extension| extension == "cfg") {
+            let at = text.find("INVARIANTS").or_else(|| text.find("PROPERTIES"));
+            text[at.unwrap()..].to_owned()
+        } else if path.ends_with("CheckpointLifecycle.tla") || path.ends_with("LeaderFencing.tla") {
+            let after = text.split("\nNext ==").nth(1).unwrap();
+            after.split("\n\n").next().unwrap().to_owned()
+        } else {
+            continue;
+        };
+        let words = part.split(|character: char| !character.is_alphanumeric());
+        let named = words.filter(|word| word.len() > 3 && word.starts_with(char::is_uppercase));
+        names.extend(named.map(str::to_owned));
+    }
+    // Sets that the steps range over, and the two words of a configuration.
+    for word in [
+        "Attempts",
+        "Ckpts",
+        "Epochs",
+        "Lives",
+        "Names",
+        "None",
+        "SUBSET",
+        "Tasks",
+        "INVARIANTS",
+        "PROPERTIES",
+    ] {
+        names.remove(word);
+    }
+    names
+}
+
+#[test]
+fn specification_and_code_name_the_same_things() {
+    let readme = specification("README.md");
+    let table = rows(&readme, 4);
+    let missing: Vec<_> = specified()
+        .into_iter()
+        .filter(|name| !table.contains_key(name.as_str()))
+        .collect();
+    assert!(missing.is_empty(), "not in specs/README.md: {missing:?}");
+    assert!(table.len() >= 60, "{} rows", table.len());
+
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let checkers = rust_files("sim/src/invariants");
+    let tests = ["src", "sim/tests", "tests"].map(rust_files);
+    let mut wrong = Vec::new();
+    for (name, row) in table {
+        for item in quoted(row[1]) {
+            let (file, function) = item.split_once("::").unwrap();
+            let path = root.join(format!("src/protocol/{file}.rs"));
+            let text = fs::read_to_string(path).unwrap_or_default();
+            if !declares(&text, &format!("fn {function}")) {
+                wrong.push(format!("{name}: no code {item}"));
+            }
+        }
+        for checker in quoted(row[2]) {
+            let words = format!("pub struct {checker}");
+            if !checkers.values().any(|text| declares(text, &words)) {
+                wrong.push(format!("{name}: no checker {checker}"));
+            }
+        }
+        for test in quoted(row[3]) {
+            let scenario = root.join(format!("sim/tests/scenarios/{test}.txt"));
+            let words = format!("fn {test}");
+            let mut texts = tests.iter().flat_map(BTreeMap::values);
+            if !scenario.is_file() && !texts.any(|text| declares(text, &words)) {
+                wrong.push(format!("{name}: no test {test}"));
+            }
+        }
+        if row[1..].iter().any(|cell| quoted(cell).is_empty()) {
+            wrong.push(format!("{name}: a cell is empty"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn what_the_code_says_of_the_specification_is_there() {
+    let modules = ["AtomicCommit", "LeaderFencing", "CheckpointLifecycle"];
+    let text: Vec<_> = modules
+        .iter()
+        .map(|module| specification(&format!("{module}.tla")))
+        .collect();
+    let text = text.concat();
+    let mut told = BTreeSet::new();
+    for (path, source) in rust_files("src/protocol") {
+        // A comment may be broken anywhere.
+        let lines = source
+            .lines()
+            .map(|line| line.trim_start().trim_start_matches("//!"));
+        let source = lines
+            .map(|line| line.trim_start_matches("///").trim())
+            .collect::<Vec<_>>()
+            .join(" ");
+        for after in source.split("pecification: `").skip(1) {
+            let name = after.split('`').next().unwrap();
+            let there = ["(", " ==", " -"]
+                .iter()
+                .any(|end| text.contains(&format!("\n{name}{end}")));
+            assert!(
+                there || modules.contains(&name),
+                "{} speaks of {name}, which no specification has",
+                path.display()
+            );
+            told.insert(name.to_owned());
+        }
+    }
+    assert!(told.len() >= 7, "{told:?}");
+}
+
+/// The first words of the lines of a table that `specs/check` reads.
+fn first_words(name: &str) -> BTreeSet<String> {
+    let text = specification(name);
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_guard_has_a_mutant_or_a_reason_to_have_none() {
+    let readme = specification("README.md");
+    let (_, unseen) = readme.split_once("## Guards that").unwrap();
+    let unseen: BTreeSet<String> = rows(unseen, 2).into_keys().map(str::to_owned).collect();
+    let mutants = first_words("mutants.txt");
+    let both: Vec<_> = unseen.intersection(&mutants).collect();
+    assert!(both.is_empty(), "seen after all: {both:?}");
+    let mut expected = listed("Guard");
+    // Told of in the same place: faults of steps that have no condition in the code.
+    expected.extend(["DeltaIsRebased", "DeletesOnlyTombstones"].map(str::to_owned));
+    let named: BTreeSet<String> = unseen.union(&mutants).cloned().collect();
+    assert_eq!(named, expected);
+
+    // A mutant is one only if a specification has the guard, and was refuted when last recorded.
+    let text = specification("CheckpointLifecycle.tla") + &specification("LeaderFencing.tla");
+    let results = specification("results.txt");
+    for mutant in &mutants {
+        let guard = text.contains(&format!("Guard(\"{mutant}\""))
+            || text.contains(&format!("\"{mutant}\" \\in HeldOpen"));
+        assert!(guard, "no specification has {mutant}");
+        assert!(
+            results.contains(&format!("mutants {mutant} ")),
+            "results.txt does not know {mutant}"
+        );
+    }
+}
