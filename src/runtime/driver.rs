@@ -444,14 +444,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
     use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::protocol::answer::Failure;
+    use crate::protocol::answer::{Answer, Failure};
     use crate::runtime::Repository;
     use crate::state::{Cut, MemoryState};
-    use crate::storage::Memory;
+    use crate::storage::{Call, Intercept, Intercepted, Memory, Operation};
 
     /// Says on which thread it was dropped.
     struct Held(mpsc::Sender<ThreadId>);
@@ -507,6 +508,53 @@ mod tests {
         let error = participant.checkpoint("too late").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
         assert_ne!(on.recv().unwrap(), thread::current().id());
+    }
+
+    /// Swaps that are never answered, once that is asked for.
+    #[derive(Debug, Default)]
+    struct Swaps {
+        hang: AtomicBool,
+        hanging: Notify,
+    }
+
+    impl Intercept for Swaps {
+        fn intercept<'a, T: Send + 'a>(
+            &'a self,
+            operation: Operation,
+            _name: &'a str,
+            call: Call<'a, T>,
+        ) -> Call<'a, T> {
+            if operation != Operation::Swap || !self.hang.load(Ordering::SeqCst) {
+                return call;
+            }
+            Box::pin(async move {
+                self.hanging.notify_one();
+                std::future::pending::<Answer<T>>().await
+            })
+        }
+    }
+
+    /// The swap may be done all the same: nobody is told that the checkpoint never will be.
+    #[tokio::test]
+    async fn a_checkpoint_whose_commit_is_under_way_at_the_end_is_in_doubt() {
+        let swaps = Arc::new(Swaps::default());
+        let store = Intercepted::new(Memory::new(), Arc::clone(&swaps));
+        let repository = Repository::open(store).await.unwrap();
+        let claim = repository.claim("orders/7").await.unwrap();
+        let local = tempfile::tempdir().unwrap();
+        let place = local.path().join("state");
+        let restored = claim.restore_into(place).await.unwrap();
+        let participant = restored.attach(MemoryState::new()).unwrap();
+        let before = participant.checkpoint("before").unwrap();
+        before.completed().await.unwrap();
+        swaps.hang.store(true, Ordering::SeqCst);
+        let committing = participant.checkpoint("committing").unwrap();
+        swaps.hanging.notified().await;
+        drop((participant, claim));
+        let error = committing.completed().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
+        assert!(error.checkpoint().is_some());
+        assert!(before.completed().await.is_ok(), "that is known");
     }
 
     /// DESIGN, section 8, rule 6: a broken invariant ends the participant, never the process.

@@ -512,11 +512,17 @@ impl Core {
             cut.fate.send_replace(Some(Err(error.clone())));
             effects.push(Effect::Release(Box::new(cut.cut)));
         }
+        let in_doubt = self.coordinator.view().completes;
         let under_way = std::mem::take(&mut self.under_way);
         for (checkpoint, under_way) in under_way {
             if let Some(fate) = under_way.fate {
-                let error = error.clone().with_checkpoint(checkpoint);
-                fate.send_replace(Some(Err(error)));
+                let error = if in_doubt == Some(checkpoint) {
+                    // Its commit goes on without us, and may be done.
+                    self.about(end::unknown()).with_source(error.clone())
+                } else {
+                    error.clone()
+                };
+                fate.send_replace(Some(Err(error.with_checkpoint(checkpoint))));
             }
         }
         self.wanted.clear();

@@ -229,4 +229,35 @@ mod tests {
         })
         .await;
     }
+
+    /// Folders are made under a lock: whoever needs no new one does not wait for it.
+    #[tokio::test]
+    async fn a_folder_whose_making_hangs_holds_up_no_commit() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FileSystem::at(directory.path().join("root"))
+            .open()
+            .await
+            .unwrap();
+        let local = directory.path().join("local");
+        fs::write(&local, b"four").unwrap();
+        let (current, progress) = (key("CURRENT"), Progress::default());
+        let first = done(store.swap(&current, None, b"1").await);
+        let record = |number: u64| key(&format!("manifest/{number}-1-1"));
+        let body = || Body::from(b"record".to_vec());
+        done(store.put(&record(1), body(), &progress).await);
+        let probe = &store.inner.root.probe;
+        let _going_on = GoOn(probe);
+        probe.hang(Act::MakeFolder, "shared");
+        let hanging = tokio::spawn(put(store.clone(), local, 1));
+        in_time(async {
+            while probe.hanging() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            done(store.put(&record(2), body(), &progress).await);
+            done(store.swap(&current, Some(&first), b"2").await);
+        })
+        .await;
+        probe.go_on();
+        done(in_time(hanging).await.unwrap());
+    }
 }
