@@ -19,7 +19,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::budget::Budget;
@@ -81,7 +81,15 @@ impl Driver {
             tasks: Mutex::new(JoinSet::new()),
             reporter: Reporter::new(),
         });
-        let keeps_time = driver.spawn(Arc::clone(&driver).keep_time());
+        let ending = EndWithRuntime(Arc::clone(&driver));
+        let mut tasks = JoinSet::new();
+        // Not under the lock of the tasks: an ended runtime drops the guard at once, and that ends
+        // the tasks.
+        let keeps_time = tasks.spawn_on(
+            driver.guarded(Arc::clone(&driver).keep_time(ending)),
+            &driver.around.runtime,
+        );
+        *driver.tasks.lock() = tasks;
         // It goes on to the end, unless there is no runtime any more that it could begin in.
         if keeps_time.is_finished() {
             return Err(driver.about(end::without_runtime()));
@@ -155,17 +163,22 @@ impl Driver {
         tasks.spawn_blocking_on(move || drop(held), &self.around.runtime);
     }
 
-    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let failing = FailOnPanic(Arc::clone(self));
+    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let guarded = self.guarded(work);
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_on(
-            async move {
-                let _failing = failing;
-                work.await;
-            },
-            &self.around.runtime,
-        )
+        tasks.spawn_on(guarded, &self.around.runtime);
+    }
+
+    fn guarded(
+        self: &Arc<Self>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let failing = FailOnPanic(Arc::clone(self));
+        async move {
+            let _failing = failing;
+            work.await;
+        }
     }
 
     /// The participant can't go on: its final error.
@@ -181,8 +194,8 @@ impl Driver {
         self.around.runtime.spawn_blocking(move || drop(held));
     }
 
-    async fn keep_time(self: Arc<Self>) {
-        let _ending = EndWithRuntime(Arc::clone(&self));
+    /// The guard comes from outside: it is there even if the runtime ends before the first poll.
+    async fn keep_time(self: Arc<Self>, _ending: EndWithRuntime) {
         loop {
             let next = self.core.lock().next_timeout();
             let changed = self.timer_changed.notified();
@@ -385,24 +398,16 @@ impl Driver {
             let _ = tokio::task::spawn_blocking(move || drop(held)).await;
         };
         let deadline = self.around.config.close_deadline;
-        let in_time = tokio::time::timeout(deadline, closing).await.is_ok();
-        let end = self.core.lock().ended().cloned();
+        // Whether it was in time the end tells.
+        let _ = tokio::time::timeout(deadline, closing).await;
+        let cause = format!(
+            "not closed within {} ms; the next claim puts in order what is left",
+            deadline.as_millis()
+        );
+        self.finish(Error::new(ErrorKind::Deadline, cause).with_phase(Phase::Close));
+        let closed = self.core.lock().closed();
         self.abandon();
-        match end {
-            None => {
-                let waits = if in_time {
-                    ""
-                } else {
-                    "; the next claim puts in order what is left"
-                };
-                let cause = format!("not closed within {} ms{waits}", deadline.as_millis());
-                Err(self
-                    .about(Error::new(ErrorKind::Deadline, cause))
-                    .with_phase(Phase::Close))
-            }
-            Some(error) if error.kind() == ErrorKind::Closed => Ok(()),
-            Some(error) => Err(error),
-        }
+        closed
     }
 }
 

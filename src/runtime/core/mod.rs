@@ -131,6 +131,8 @@ pub(super) struct Core {
     uploads: BTreeMap<FileName, oneshot::Sender<()>>,
     closing: bool,
     subtask_closed: bool,
+    /// The coordinator has resigned: the end is the one that closing is to have.
+    resigned: bool,
     end: Option<Error>,
     standing: watch::Sender<Standing>,
     wanted_told: watch::Sender<Option<CheckpointId>>,
@@ -182,6 +184,7 @@ impl Core {
             uploads: BTreeMap::new(),
             closing: false,
             subtask_closed: false,
+            resigned: false,
             end: None,
             standing: watch::Sender::new(Standing::Claiming),
             wanted_told: watch::Sender::new(None),
@@ -227,6 +230,14 @@ impl Core {
 
     pub(super) fn ended(&self) -> Option<&Error> {
         self.end.as_ref()
+    }
+
+    /// Whether the end came in good order; the final error if it came otherwise.
+    pub(super) fn closed(&self) -> Result<(), Error> {
+        match &self.end {
+            Some(_) if self.resigned => Ok(()),
+            Some(_) | None => self.check(),
+        }
     }
 
     /// When [`Input::Time`] is wanted next.

@@ -137,7 +137,10 @@ impl Core {
             }
             Notice::Deposed { by } => self.finish(end::fenced(by), effects),
             Notice::Failed { error } => self.finish(end::failed(error), effects),
-            Notice::Closed => self.finish(end::closed(), effects),
+            Notice::Closed => {
+                self.resigned = self.end.is_none();
+                self.finish(end::closed(), effects);
+            }
         }
     }
 
