@@ -130,6 +130,8 @@ fn the_end_of_a_runtime_ends_what_was_opened_in_it() {
         assert_eq!(claimed.unwrap().unwrap_err().kind(), ErrorKind::Closed);
         let closed = participant.close().await.unwrap_err();
         assert_eq!(closed.kind(), ErrorKind::Closed, "nothing was closed");
+        let ended = tokio::time::timeout(Duration::from_secs(60), participant.ended()).await;
+        assert!(ended.is_ok(), "it is told as before");
     });
     let cut = participant.checkpoint("").unwrap_err();
     assert_eq!(cut.kind(), ErrorKind::Closed);

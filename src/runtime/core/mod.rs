@@ -329,6 +329,10 @@ impl Core {
     /// No more checkpoints: the subtask gives up what it owns, then the coordinator resigns.
     pub(super) fn close_subtask(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         self.closing = true;
+        // Whoever waits for the end would miss it.
+        if self.end.is_some() {
+            return;
+        }
         if let Some(cut) = self.cut.take() {
             cut.fate.send_replace(Some(Err(self.about(end::closed()))));
             effects.push(Effect::Release(Box::new(cut.cut)));
