@@ -45,7 +45,6 @@ use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{FileName, LocalName, RootId};
 use crate::steps::step;
-use crate::storage::fs::LOST_AND_FOUND;
 
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
@@ -58,6 +57,9 @@ const OURS: &str = "OURS";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
 const PACK: &str = "pack";
+/// Made by `mkfs` at the top of a file system, and nobody's. A store of files knows it as well;
+/// neither layer imports the other.
+const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
 const DATABASE: &str = "CURRENT";
 /// The file on which RocksDB holds a record lock for as long as the database is open.

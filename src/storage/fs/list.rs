@@ -16,13 +16,15 @@
 use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 
-use super::LOST_AND_FOUND;
 use super::failure::failure;
 use super::root::{Folder, Root, join, open_directory, stat_at};
 use super::temporary;
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::storage::key::fault_of_part;
 use crate::storage::{LOCK_NAME, Page};
+
+/// Made by the file system itself at its top.
+const LOST_AND_FOUND: &str = "lost+found";
 
 struct Walk<'a> {
     root: &'a Root,

@@ -61,9 +61,6 @@ pub use blocking::BLOCKING_CALLS_MAX;
 pub use local::is_partial;
 pub use open::FileSystem;
 
-/// Made by the file system itself at its top, and nobody's.
-pub(crate) const LOST_AND_FOUND: &str = "lost+found";
-
 /// An open root. Clones are handles of the same one.
 #[derive(Clone)]
 pub struct FileStore {
