@@ -39,6 +39,10 @@ demo: setup
 test: setup
 	$(SAY) '== tests that need no C++: some 5 minutes on 2 cores the first time'
 	@$(CARGO) test
+	$(SAY) '== a hundred thousand seeds, and the rare situations that they must reach: some 5 minutes on 2 cores'
+	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --seeds 0..100000
+	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --length long --seeds 0..100
+	@$(CARGO) run --quiet --release --package stillpoint-sim -- marks --seeds 0..20000
 	$(SAY) '== every order of what can happen at small bounds, and every crash point: some 3 minutes on 2 cores'
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- explore --states-min 1000000
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- crash-points sim/tests/scenarios/*.txt

@@ -163,6 +163,7 @@ impl World {
                         self.objects.remove(&put).unwrap_or_default()
                     }
                     StoreToken::ReadCurrent
+                    | StoreToken::LookAtCurrent
                     | StoreToken::PutManifest(_)
                     | StoreToken::Swap(_)
                     | StoreToken::DeleteFile(_)

@@ -4,7 +4,8 @@
 //! reasons of the protocol). Here it becomes an [`Error`] that names the participant, the
 //! checkpoint, the file and the phase, and keeps the first cause.
 //!
-//! Invariant: absent ([`ErrorKind::NotFound`]), unreadable ([`ErrorKind::Denied`],
+//! Invariant: absent ([`ErrorKind::NotFound`], and [`ErrorKind::Missing`] of what must be there),
+//! unreadable ([`ErrorKind::Denied`],
 //! [`ErrorKind::Unavailable`], [`ErrorKind::Corrupt`]) and empty (no error at all) are three
 //! different answers.
 
@@ -65,6 +66,9 @@ pub enum ErrorKind {
     Subsumed,
     /// Stored or local content is not what was written.
     Corrupt,
+    /// A file that a retained checkpoint needs, or a part of the manifest, is gone: damage, like
+    /// [`ErrorKind::Corrupt`].
+    Missing,
     /// The content is of another format, kind of state or job.
     Incompatible,
     /// The call or the configuration is wrong.
@@ -89,6 +93,9 @@ pub enum ErrorKind {
     Unsupported,
     /// The state had trouble in the background and can't be trusted: restore it.
     Untrusted,
+    /// The state was written to while the cut of a checkpoint was taken, so there is none. A cut for
+    /// which the writers are held succeeds.
+    WritersNotHeld,
     /// The participant has been closed, or the tokio runtime that its work was done in has ended.
     Closed,
     /// The library has a defect. The participant is unusable; claiming it again is safe.
@@ -105,6 +112,7 @@ impl fmt::Display for ErrorKind {
             Self::NotFound => "not found",
             Self::Subsumed => "subsumed meanwhile",
             Self::Corrupt => "corrupt",
+            Self::Missing => "missing",
             Self::Incompatible => "incompatible",
             Self::Invalid => "invalid",
             Self::Busy => "busy",
@@ -116,6 +124,7 @@ impl fmt::Display for ErrorKind {
             Self::Denied => "denied",
             Self::Unsupported => "unsupported",
             Self::Untrusted => "untrusted",
+            Self::WritersNotHeld => "writers not held",
             Self::Closed => "closed",
             Self::Internal => "internal error",
             Self::Other => "failed",
@@ -197,11 +206,13 @@ impl Error {
             | ErrorKind::Busy
             | ErrorKind::Aborted
             | ErrorKind::Deadline
-            | ErrorKind::NoSpace => true,
+            | ErrorKind::NoSpace
+            | ErrorKind::WritersNotHeld => true,
             ErrorKind::Fenced
             | ErrorKind::NotFound
             | ErrorKind::Subsumed
             | ErrorKind::Corrupt
+            | ErrorKind::Missing
             | ErrorKind::Incompatible
             | ErrorKind::Invalid
             | ErrorKind::InDoubt
@@ -249,6 +260,32 @@ impl Error {
     #[must_use]
     pub fn alternatives(&self) -> &[CheckpointId] {
         &self.inner.alternatives
+    }
+
+    /// What kind of trouble is behind it, where something is: [`ErrorKind::NoSpace`] of a deadline
+    /// that passed because the store is full. The trouble itself is the last of the
+    /// [sources](std::error::Error::source).
+    ///
+    /// ```
+    /// use stillpoint::{Error, ErrorKind};
+    ///
+    /// let full = Error::new(ErrorKind::NoSpace, "quota exceeded");
+    /// let late = Error::new(ErrorKind::Deadline, "it took longer than its timeout").with_source(full);
+    /// assert_eq!(late.cause_kind(), Some(ErrorKind::NoSpace));
+    /// ```
+    #[must_use]
+    pub fn cause_kind(&self) -> Option<ErrorKind> {
+        let mut kind = None;
+        let mut source = std::error::Error::source(self);
+        while let Some(error) = source {
+            if let Some(error) = error.downcast_ref::<Self>() {
+                kind = Some(error.kind());
+            } else if let Some(failure) = error.downcast_ref::<Failure>() {
+                kind = Some(failure.kind.into());
+            }
+            source = error.source();
+        }
+        kind
     }
 
     /// The error with the participant it is about. The first name given stays.
@@ -322,6 +359,7 @@ impl From<FailureKind> for ErrorKind {
             FailureKind::CrossDevice | FailureKind::Unsupported => Self::Unsupported,
             FailureKind::Cancelled => Self::Cancelled,
             FailureKind::Untrusted => Self::Untrusted,
+            FailureKind::WritersNotHeld => Self::WritersNotHeld,
             FailureKind::Other => Self::Other,
         }
     }

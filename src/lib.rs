@@ -58,9 +58,9 @@
 //! | When may the input forget? | Once [`Checkpoint::completed`] answers, up to that checkpoint's position; or ask [`Participant::restorable_position`]. |
 //! | Who decides when? | You, by calling [`Participant::checkpoint`]; or the interval in [`Config`], which [`Participant::triggered`] announces. |
 //! | The process is killed? | Claim, restore, go on. A checkpoint is there in whole or not at all. |
-//! | Another process claims the participant? | Every call answers [`ErrorKind::Fenced`]: stop writing. None of your checkpoints completes any more. |
+//! | Another process claims the participant? | None of your checkpoints completes any more. You learn it by the next commit, or by a look at the store every [`look_interval`](CoordinatorConfig::look_interval): from then on every call answers [`ErrorKind::Fenced`]. Stop writing. |
 //! | A checkpoint fails? | The next one takes over what it has stored. |
-//! | The newest checkpoint is damaged? | An [`ErrorKind::Corrupt`] that names the file and the older checkpoints. Going back is your choice: [`RestoreOptions::fallback`]. |
+//! | The newest checkpoint is damaged? | An [`ErrorKind::Corrupt`] or [`ErrorKind::Missing`] that names the file and the older checkpoints. Going back is your choice: [`RestoreOptions::fallback`]. |
 //! | Who deletes old files? | The holder, beside everything else; nothing waits for it. |
 //! | Without tokio? | A [`Runtime`] of the library's own, in which any thread may wait: `runtime.block_on(repository.claim("orders/7"))`. |
 //! | Who looks on? | [`Repository::inspect`]: list, explain, verify, restore, without disturbing the holder. |
@@ -108,9 +108,11 @@ pub mod steps;
 pub mod storage;
 
 #[cfg(feature = "runtime")]
-pub use config::Config;
+pub use config::{Config, CoordinatorConfig};
 #[cfg(feature = "runtime")]
 pub use error::{Error, ErrorKind, Result};
+#[cfg(feature = "runtime")]
+pub use protocol::id::CheckpointId;
 #[cfg(feature = "runtime")]
 pub use runtime::{
     Checkpoint, CheckpointInfo, CheckpointReport, Claim, CollectReport, Events, Explanation,

@@ -322,7 +322,11 @@ fn a_writer_that_was_not_held_is_found_out() {
         });
         wait_for("a cut that is refused", || match state.snapshot() {
             Ok(_) => false,
-            Err(failure) => failure.cause.contains("written during the cut"),
+            Err(failure) => {
+                assert_eq!(failure.kind, FailureKind::WritersNotHeld, "{failure}");
+                assert!(failure.kind.is_retryable());
+                failure.cause.contains("written during the cut")
+            }
         });
         stop.store(true, Ordering::Relaxed);
     });
@@ -792,7 +796,9 @@ fn a_database_opened_for_reading_only_is_refused() {
     drop(open::<SingleThreaded>(home.path()));
     let db = Single::open_for_read_only(&small(), home.path(), false).unwrap();
     let failure = RocksDb::new(Arc::new(db)).attach().unwrap_err();
-    assert!(failure.cause.contains("read only"), "{failure}");
+    assert!(failure.cause.contains("for reading only"), "{failure}");
+    let path = home.path().display().to_string();
+    assert!(failure.cause.contains(&path), "{failure}");
     assert_eq!(failure.kind, FailureKind::Unsupported);
 }
 

@@ -80,13 +80,17 @@ impl Profile {
                 intensity[*fault as usize] = u8::try_from(drawn).unwrap_or(0);
             }
         }
+        let mut config = config;
+        if choices.weighted(&[9, 1], Label::Profile) == 1 {
+            crowd(&mut config, &mut intensity);
+        }
         Self {
             store,
             workers,
             operators,
             parallelism,
             safety_events: match length {
-                Length::Short => 520,
+                Length::Short => 560,
                 Length::Long => 19_000,
             },
             config,
@@ -136,6 +140,8 @@ impl Profile {
             min_pause: u64::try_from(self.config.min_pause.as_micros()).unwrap_or(u64::MAX),
             num_retained: self.config.num_retained,
             upload_tries_max: self.config.limits.upload_tries_max,
+            tolerable_failures: self.config.tolerable_failures,
+            own_deletes_max: self.config.limits.own_deletes_max,
         }
     }
 
@@ -143,6 +149,27 @@ impl Profile {
     #[must_use]
     pub fn subtasks(&self) -> u32 {
         self.operators * self.parallelism
+    }
+}
+
+/// Makes many checkpoints pend at once, whose acknowledgements overtake each other and some of
+/// which fail: what goes wrong between three of them is hardly ever met otherwise.
+fn crowd(config: &mut CoordinatorConfig, intensity: &mut [u8; Fault::COUNT]) {
+    config.interval = Some(Duration::from_millis(120));
+    config.min_pause = Duration::ZERO;
+    config.min_pause_max = Duration::ZERO;
+    config.max_concurrent = 3;
+    config.timeout = Duration::from_secs(2);
+    config.tolerable_failures = 1_000;
+    config.limits.snapshots_in_flight_max = config.limits.snapshots_in_flight_max.max(4);
+    for (fault, least) in [
+        (Fault::SlowMessages, 3),
+        (Fault::LostMessages, 2),
+        (Fault::FailedSnapshots, 2),
+        (Fault::Cancels, 2),
+    ] {
+        let intensity = &mut intensity[fault as usize];
+        *intensity = (*intensity).max(least);
     }
 }
 
@@ -231,6 +258,8 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         sweep_round_pause: millis(pick(choices, [300, 100])),
         forget_delay: millis(pick(choices, [50, 0, 200])),
         uploads_in_flight_max: pick(choices, [4, 1, 8]),
+        own_deletes_max: pick(choices, [1024, 1024, 2]),
+        pending_checkpoints_max: pick(choices, [64, 64, 3]),
         upload_tries_max: pick(choices, [3, 1, 5]),
         snapshots_in_flight_max: pick(choices, [4, 2, 8]),
         retry_delay: millis(retry_delay),
@@ -243,11 +272,12 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         interval: Some(millis(interval)),
         min_pause: millis(min_pause),
         min_pause_max: millis(min_pause * 8),
-        max_concurrent: pick(choices, [1, 2, 3]),
+        max_concurrent: pick(choices, [1, 2, 3, 3]),
         timeout: millis(timeout),
         tolerable_failures: pick(choices, [1000, 0, 3]),
-        num_retained: pick(choices, [1, 2, 3, 3, 2]),
+        num_retained: pick(choices, [2, 3, 3, 1, 3, 2]),
         renew_interval: pick(choices, [None, Some(millis(1_000))]),
+        look_interval: pick(choices, [None, Some(millis(500))]),
         limits,
     }
 }

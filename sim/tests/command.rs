@@ -33,10 +33,19 @@ const SAFETY: &str = "SweepsOnlyOlderEpochs";
 const LIVENESS: &str = "AllSubtasksRun";
 const CRASH: &str = "AllAcknowledged";
 
-/// A seed of `0..400` with which a planted fault breaks a promise of a kind.
+/// A seed of the first two thousand with which a planted fault breaks a promise of a kind.
 fn failing_seed(guard: &str, status: i32) -> String {
-    let run = ["run", "--seeds", "0..400", "--json", "--hold-open", guard];
-    let failures = json(&run)["failures"].as_array().unwrap().clone();
+    let range = ["--seeds", "0..2000", "--failures-max", "200"];
+    let run = ["run", "--json", "--hold-open", guard];
+    let mut failures = json(&[&run[..], &range[..]].concat())["failures"]
+        .as_array()
+        .unwrap()
+        .clone();
+    // What is alive and does not get on breaks one of these.
+    let is_liveness = |promise: &str| ["Progress", "GarbageIsCollected"].contains(&promise);
+    failures.retain(|failure| {
+        is_liveness(failure["promise"].as_str().unwrap_or_default()) == (status == 4)
+    });
     let seeds = failures.iter().map(|failure| failure["seed"].to_string());
     let mut seeds =
         seeds.filter(|seed| self::status(&["replay", seed, "--hold-open", guard]) == Some(status));

@@ -96,6 +96,8 @@ pub enum FailureKind {
     /// The state's database has had a background error: what it holds may have lost its
     /// consistency, so nothing more is taken from it. It must be restored.
     Untrusted,
+    /// The state was written to while its cut was taken: the caller's writers were not held.
+    WritersNotHeld,
     /// The caller gave up.
     Cancelled,
     /// Anything else; the cause says what.
@@ -107,7 +109,11 @@ impl FailureKind {
     #[must_use]
     pub fn is_retryable(self) -> bool {
         match self {
-            Self::Exhausted | Self::Unavailable | Self::Deadline | Self::NoSpace => true,
+            Self::Exhausted
+            | Self::Unavailable
+            | Self::Deadline
+            | Self::NoSpace
+            | Self::WritersNotHeld => true,
             Self::NotFound
             | Self::Denied
             | Self::ReadOnly
@@ -137,6 +143,7 @@ impl fmt::Display for FailureKind {
             Self::CrossDevice => "on another device",
             Self::Unsupported => "unsupported",
             Self::Untrusted => "not to be trusted",
+            Self::WritersNotHeld => "writers not held",
             Self::Cancelled => "cancelled",
             Self::Other => "failed",
         })

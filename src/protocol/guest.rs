@@ -20,6 +20,7 @@ use super::commit::{Commit, CommitEnd, Progress};
 use super::id::{CheckpointId, ManifestName, Nonce};
 use super::limits::Limits;
 use super::manifest::{Change, Expected, LoadError, Loaded, Loader, PinOwner, Record};
+use super::marks::guard;
 use super::outcome::{Ignored, Outcome};
 use super::store::{StoreCall, StorePayload, StoreToken};
 use super::time::Timestamp;
@@ -234,7 +235,7 @@ impl Guest {
         };
         let pinned = is_pinned(checkpoint);
         if self.wish.begins {
-            if !manifest.is_retained(checkpoint) {
+            if !guard!(PinsOnlyRetained, manifest.is_retained(checkpoint)) {
                 let retained = manifest.retained().collect();
                 return Err(GuestError::NotRetained {
                     checkpoint,

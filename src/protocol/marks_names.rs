@@ -28,11 +28,19 @@ names! {
         AllAcknowledged,
         /// A checkpoint goes on committing only while no newer one has completed.
         CommitsInOrder,
+        /// A checkpoint starts only with an id that is reserved: whoever leads next begins above it.
+        IdsAreReserved,
+        /// More failures in a row than are tolerated are told, and no fewer.
+        FailuresAreTolerated,
+        /// Attempts restore only what is retained.
+        RestoresOnlyRetained,
         /// A delta counts only against the base that its trigger named.
         BaseIsTheTriggers,
         // ---- retention and garbage ----
         /// A checkpoint is dropped only if it is not among the newest of its lineage.
         RetentionKeepsNewest,
+        /// Only what is retained is pinned.
+        PinsOnlyRetained,
         /// A checkpoint is dropped only if nobody pins it.
         PinnedIsKept,
         /// A staged file is condemned only once a later snapshot was acknowledged without it.
@@ -41,12 +49,6 @@ names! {
         NoOlderPendingWaits,
         /// A file is condemned only if no acknowledgement under way names it.
         NotNamedUnderWay,
-        /// A released file is condemned only if no acknowledgement under way brings it back.
-        ReturningIsSpared,
-        /// An acknowledgement counts only if it names no tombstone.
-        TombstoneIsNeverReferredTo,
-        /// Only tombstones are deleted.
-        DeletesOnlyTombstones,
         /// The sweep takes only files of attempts that the manifest does not name, or below a live
         /// attempt's floor.
         SweepsOnlyUnnamed,
@@ -137,6 +139,8 @@ names! {
         /// A file that was never in a completed checkpoint was condemned by its live attempt's
         /// later snapshot.
         StagedFileCondemned,
+        /// A leader with nothing to commit learned by a look that somebody else leads.
+        LookFoundAnotherLeader,
         /// Garbage found no room among the tombstones and was left to the sweep.
         GarbageLeftToTheSweep,
         /// The sweep found garbage.

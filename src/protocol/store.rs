@@ -5,6 +5,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::answer::Tag;
 use super::id::{FileName, ManifestName};
@@ -15,7 +16,7 @@ use super::id::{FileName, ManifestName};
 pub enum StoreCall {
     /// Read an object whole. Answered with [`StorePayload::Content`].
     Read {
-        /// `ReadCurrent` or `ReadManifest`, which say what to read.
+        /// `ReadCurrent`, `LookAtCurrent` or `ReadManifest`, which say what to read.
         token: StoreToken,
     },
     /// Put a manifest object, if the name is free. Answered with [`StoreToken::PutManifest`].
@@ -104,6 +105,8 @@ pub enum StorePayload {
 pub enum StoreToken {
     /// [`StoreCall::Read`] of `CURRENT`.
     ReadCurrent,
+    /// [`StoreCall::Read`] of `CURRENT`, only to learn who leads.
+    LookAtCurrent,
     /// [`StoreCall::Read`] of a manifest object.
     ReadManifest(ManifestName),
     /// [`StoreCall::Put`] of a manifest object.
@@ -118,6 +121,22 @@ pub enum StoreToken {
     List(Listing),
     /// [`StoreCall::Create`].
     Create,
+}
+
+/// What is awaited, in words.
+impl fmt::Display for StoreToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ReadCurrent | Self::LookAtCurrent => f.write_str("CURRENT to be read"),
+            Self::ReadManifest(name) => write!(f, "{name} to be read"),
+            Self::PutManifest(name) => write!(f, "{name} to be stored"),
+            Self::Swap(name) => write!(f, "CURRENT to be swapped for {name}"),
+            Self::DeleteFile(name) => write!(f, "{name} to be deleted"),
+            Self::DeleteManifest(name) => write!(f, "{name} to be deleted"),
+            Self::List(_) => f.write_str("names to be listed"),
+            Self::Create => f.write_str("CURRENT to be created"),
+        }
+    }
 }
 
 /// What is listed.

@@ -70,7 +70,7 @@ async fn read(
     deadline: Duration,
 ) -> Answer<StorePayload> {
     match token {
-        StoreToken::ReadCurrent => {
+        StoreToken::ReadCurrent | StoreToken::LookAtCurrent => {
             let key = Key::from(ObjectName::Current);
             let size_bytes_max = limits.current_bytes_max as u64;
             let answer = at_once(store.load(&key, size_bytes_max), deadline).await;
@@ -93,7 +93,7 @@ async fn read(
     }
 }
 
-fn prefix(listing: Listing) -> &'static str {
+pub(super) fn prefix(listing: Listing) -> &'static str {
     match listing {
         Listing::Shared => SHARED_PREFIX,
         Listing::Manifest => MANIFEST_PREFIX,

@@ -53,6 +53,8 @@ impl Checkpoint {
     /// Waits until the checkpoint is complete and durable, or until it is known that it never will
     /// be. May be asked again, and from several tasks.
     ///
+    /// Cancel safe: it only waits.
+    ///
     /// # Errors
     /// [`ErrorKind::Deadline`] if it took longer than its timeout; [`ErrorKind::Aborted`],
     /// [`ErrorKind::Cancelled`], [`ErrorKind::Fenced`], [`ErrorKind::InDoubt`],

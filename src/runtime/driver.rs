@@ -13,6 +13,7 @@
 //! A panic of a machine (a broken invariant, with its ids) becomes the participant's final error.
 
 use std::any::Any;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -24,12 +25,14 @@ use tokio::time::Instant;
 
 use super::budget::Budget;
 use super::clock::{self, Clock};
-use super::core::{Core, CutTaken, Effect, Fate, Input, Restorable, Standing, Taken};
+use super::closing::Closing;
+use super::core::{Core, CutTaken, Effect, Fate, Input, Restorable, Standing, Taken, Work};
 use super::progress::{Events, ParticipantEvent, Reporter};
 use super::{effects, end};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Phase};
-use crate::protocol::coordinator::{Coordinator, Event, Identity};
+use crate::protocol::answer::{Answer, FailureKind};
+use crate::protocol::coordinator::{Coordinator, Identity};
 use crate::protocol::id::CheckpointId;
 use crate::protocol::manifest::Manifest;
 use crate::protocol::subtask::Event as SubtaskEvent;
@@ -55,6 +58,7 @@ pub(super) struct Driver {
     cutting: Mutex<()>,
     timer_changed: Notify,
     tasks: Mutex<JoinSet<()>>,
+    pub(super) closing: Closing,
     reporter: Reporter,
 }
 
@@ -79,6 +83,7 @@ impl Driver {
             cutting: Mutex::new(()),
             timer_changed: Notify::new(),
             tasks: Mutex::new(JoinSet::new()),
+            closing: Closing::default(),
             reporter: Reporter::new(),
         });
         let ending = EndWithRuntime(Arc::clone(&driver));
@@ -190,7 +195,7 @@ impl Driver {
     /// puts in order what was left.
     pub(super) fn abandon(self: &Arc<Self>) {
         self.finish(end::abandoned());
-        let held = self.core.lock().let_go();
+        let held = self.let_go();
         self.around.runtime.spawn_blocking(move || drop(held));
     }
 
@@ -291,10 +296,48 @@ impl Driver {
     }
 
     pub(super) fn pending_reason(&self) -> Option<String> {
+        self.core.lock().pending_reason(self.clock.now())
+    }
+
+    /// The error of something that took longer than it may: what it waits for, and what went wrong
+    /// of the store last.
+    pub(super) fn late(&self, cause: String) -> Error {
         let core = self.core.lock();
-        core.coordinator()
-            .pending_reason()
-            .map(|reason| reason.to_string())
+        let waits = core.pending_reason(self.clock.now());
+        let waits = waits.map_or_else(String::new, |waits| format!(": {waits}"));
+        let error = self.about(Error::new(ErrorKind::Deadline, cause + &waits));
+        match core.store_trouble() {
+            Some(trouble) => error.with_source(trouble),
+            None => error,
+        }
+    }
+
+    /// The store has answered a call: what went wrong is told, what is well again is noted.
+    pub(super) fn store_answered<T>(
+        self: &Arc<Self>,
+        work: Work,
+        name: impl fmt::Display,
+        answer: &Answer<T>,
+    ) {
+        match answer {
+            Answer::Failed(failure) if failure.kind.is_retryable() => self.around.budget.failed(),
+            Answer::Unknown(failure) if failure.kind != FailureKind::Cancelled => {
+                self.around.budget.failed();
+            }
+            Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {}
+        }
+        match answer {
+            Answer::Done(_) | Answer::Refused => self.core.lock().store_works(work),
+            // What is not there may be looked for; what was given up was nobody's fault.
+            Answer::Failed(failure) | Answer::Unknown(failure)
+                if matches!(failure.kind, FailureKind::NotFound | FailureKind::Cancelled) => {}
+            Answer::Failed(failure) | Answer::Unknown(failure) => {
+                let error = Error::from(failure.clone()).with_file(name);
+                self.with_core(|core, clock, effects| {
+                    core.store_failed(clock.now(), work, error, effects);
+                });
+            }
+        }
     }
 
     pub(super) fn check_attach(&self) -> Result<(), Error> {
@@ -376,38 +419,24 @@ impl Driver {
         self.step(Input::Subtask(event));
     }
 
-    /// Shuts down: the subtask gives up what is its own, the coordinator resigns, every task ends.
-    pub(super) async fn close(self: &Arc<Self>) -> Result<(), Error> {
-        let mut standing = self.standing();
+    // ---- what closing needs ----
+
+    pub(super) fn close_subtask(self: &Arc<Self>) {
         self.with_core(|core, clock, effects| core.close_subtask(clock.now(), effects));
-        let closing = async {
-            let ended = |standing: &Standing| match standing {
-                Standing::Ended(_) | Standing::SubtaskClosed => true,
-                Standing::Claiming | Standing::Leading => false,
-            };
-            // The sender lives in this driver's core.
-            let _ = standing.wait_for(ended).await;
-            self.step(Input::Coordinator(Event::Close));
-            let ended = |standing: &Standing| matches!(standing, Standing::Ended(_));
-            let _ = standing.wait_for(ended).await;
-            let mut tasks = std::mem::take(&mut *self.tasks.lock());
-            tasks.abort_all();
-            while tasks.join_next().await.is_some() {}
-            // Whoever closes the state next finds nobody else at it.
-            let held = self.core.lock().let_go();
-            let _ = tokio::task::spawn_blocking(move || drop(held)).await;
-        };
-        let deadline = self.around.config.close_deadline;
-        // Whether it was in time the end tells.
-        let _ = tokio::time::timeout(deadline, closing).await;
-        let cause = format!(
-            "not closed within {} ms; the next claim puts in order what is left",
-            deadline.as_millis()
-        );
-        self.finish(Error::new(ErrorKind::Deadline, cause).with_phase(Phase::Close));
-        let closed = self.core.lock().closed();
-        self.abandon();
-        closed
+    }
+
+    pub(super) fn take_tasks(&self) -> JoinSet<()> {
+        std::mem::take(&mut *self.tasks.lock())
+    }
+
+    /// Takes out the state and its directory, to be dropped where that may block.
+    pub(super) fn let_go(&self) -> impl Send + 'static {
+        self.core.lock().let_go()
+    }
+
+    /// Whether the end came in good order, if it has come.
+    pub(super) fn closed(&self) -> Option<Result<(), Error>> {
+        self.core.lock().closed()
     }
 }
 

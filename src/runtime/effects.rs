@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::{self, at_once, patiently};
-use super::core::{Content, Effect, Input, Upload};
+use super::core::{Content, Effect, Input, Upload, Work};
 use super::driver::Driver;
 use super::progress::ParticipantEvent;
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::coordinator::Event;
 use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{CheckpointId, FileName, LocalName};
-use crate::protocol::store::StoreCall;
+use crate::protocol::id::{CheckpointId, FileName, LocalName, ObjectName};
+use crate::protocol::store::{StoreCall, StoreToken};
 use crate::protocol::subtask::{Event as SubtaskEvent, OpToken, Payload};
 use crate::state::Cut;
 use crate::storage::{self, BLOCK_BYTES, Body, Digester, Key, Progress};
@@ -57,6 +57,7 @@ pub(super) async fn perform(driver: Arc<Driver>, effect: Effect) {
 async fn store(driver: &Arc<Driver>, call: StoreCall) {
     let around = &driver.around;
     let token = call.token();
+    let (work, name) = about(&token);
     let deleted = match &call {
         StoreCall::DeleteFile { name } => Some(*name),
         StoreCall::Read { .. }
@@ -74,13 +75,28 @@ async fn store(driver: &Arc<Driver>, call: StoreCall) {
     let limits = &around.config.checkpoints.limits;
     let deadline = around.config.progress_deadline;
     let answer = calls::execute(&*around.store, call, limits, deadline).await;
-    count(driver, &answer);
+    driver.store_answered(work, name, &answer);
     if let (Some(file), Answer::Done(_)) = (deleted, &answer) {
         driver.report(ParticipantEvent::Deleted {
             file: file.to_string(),
         });
     }
     driver.step(Input::Coordinator(Event::IoCompleted { token, answer }));
+}
+
+/// What a call works at, and which object it is about.
+fn about(token: &StoreToken) -> (Work, String) {
+    match token {
+        StoreToken::ReadCurrent | StoreToken::LookAtCurrent => {
+            (Work::Read, ObjectName::Current.to_string())
+        }
+        StoreToken::ReadManifest(name) => (Work::Read, name.to_string()),
+        StoreToken::List(listing) => (Work::Read, calls::prefix(*listing).to_owned()),
+        StoreToken::PutManifest(name) => (Work::Commit, name.to_string()),
+        StoreToken::Swap(_) | StoreToken::Create => (Work::Commit, ObjectName::Current.to_string()),
+        StoreToken::DeleteFile(name) => (Work::Delete, name.to_string()),
+        StoreToken::DeleteManifest(name) => (Work::Delete, name.to_string()),
+    }
 }
 
 async fn secure(driver: &Arc<Driver>, checkpoint: CheckpointId, cut: Cut, files: Vec<LocalName>) {
@@ -98,7 +114,7 @@ async fn delete(driver: &Arc<Driver>, name: FileName) {
     around.budget.admit().await;
     let key = Key::from(name);
     let answer = at_once(around.store.delete(&key), around.config.progress_deadline).await;
-    count(driver, &answer);
+    driver.store_answered(Work::Delete, name, &answer);
     driver.io_completed(SubtaskEvent::IoCompleted {
         token: OpToken::Delete(name),
         answer: answer.map(|()| Payload::Nothing),
@@ -120,7 +136,7 @@ async fn upload(driver: &Arc<Driver>, upload: Upload) -> Uploaded {
             Answer::Unknown(Failure::new(FailureKind::Cancelled, "the upload was given up"))
         }
     };
-    count(driver, &answer);
+    driver.store_answered(Work::Upload, to, &answer);
     if let (Answer::Done(digest), FileKind::State, Content::File(file)) = (&answer, kind, &content)
     {
         let description = FileDescription {
@@ -230,15 +246,5 @@ async fn mark(
         tokio::task::spawn_blocking(move || directory.mark(root, &description, file.path()));
     if let Ok(Err(failure)) = marked.await {
         tracing::debug!(%failure, "a stored file was not marked");
-    }
-}
-
-fn count<T>(driver: &Driver, answer: &Answer<T>) {
-    match answer {
-        Answer::Failed(failure) if failure.kind.is_retryable() => driver.around.budget.failed(),
-        Answer::Unknown(failure) if failure.kind != FailureKind::Cancelled => {
-            driver.around.budget.failed();
-        }
-        Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {}
     }
 }

@@ -10,7 +10,6 @@ mod answers;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
@@ -20,10 +19,11 @@ use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use super::load;
 use super::participant::damaged;
+use super::progress::RestoreProgress;
 use super::repository::done;
-use super::restore::{self, RestoreOptions, RestoreProgress, RestoreReport, Wanted, blocking};
+use super::restore::{self, RestoreOptions, RestoreReport, Unfilled, Wanted};
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
+use crate::protocol::answer::{Answer, Digest};
 use crate::protocol::id::{CheckpointId, FileName, ManifestName, ObjectName};
 use crate::protocol::manifest::{Current, Expected, LoadWarning, Loaded, LoadedRoot, Manifest};
 use crate::storage::{self, Key};
@@ -76,6 +76,8 @@ impl Inspection {
     }
 
     /// Reads the participant's manifest again.
+    ///
+    /// Cancel safe: dropped, what was read before stays.
     ///
     /// # Errors
     /// As [`Repository::inspect`](super::Repository::inspect).
@@ -240,6 +242,8 @@ impl Inspection {
 
     /// Looks at every file of a retained checkpoint in the store.
     ///
+    /// Cancel safe: it only reads.
+    ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if the checkpoint is not retained; [`ErrorKind::Subsumed`] if it was
     /// dropped meanwhile, naming the newer ones; [`ErrorKind::Unavailable`] and the like if the
@@ -293,7 +297,7 @@ impl Inspection {
                     self.still_retained(checkpoint).await.map_err(about)?;
                     report.faults.push(about(damaged(&error, Vec::new())));
                 }
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Missing) => {
                     report.faults.push(about(error));
                 }
                 Err(error) => return Err(about(error)),
@@ -308,6 +312,9 @@ impl Inspection {
     /// Makes a local directory equal to a retained checkpoint. Afterwards the directory is not
     /// locked; what is opened in it is on its own. As long as a RocksDB is open in it, another restore
     /// is refused.
+    ///
+    /// Cancel safe, as [`Claim::restore_into`](super::Claim::restore_into): dropped, what was fetched
+    /// stays for the next call.
     ///
     /// # Errors
     /// As [`Claim::restore_into`](super::Claim::restore_into), and [`ErrorKind::Subsumed`] if the
@@ -335,21 +342,12 @@ impl Inspection {
         let directory = restore::take(directory.as_ref().to_owned(), wanted.root, options)
             .await
             .map_err(about)?;
-        let filled = restore::fill(&self.around, &directory, &wanted, options).await;
+        let unfilled = Unfilled::Discarded;
+        let filled = restore::fill(&self.around, directory, &wanted, options, unfilled).await;
         let error = match filled {
             Ok(report) => return Ok(report),
             Err(error) => error,
         };
-        let discarded = blocking(move || match Arc::into_inner(directory) {
-            Some(directory) => directory.discard(),
-            None => {
-                let cause = "something of the restore is still at it";
-                Err(Failure::new(FailureKind::Other, cause))
-            }
-        });
-        if let Err(error) = discarded.await {
-            tracing::warn!(%error, "a half-filled directory was left");
-        }
         if restore::is_missing(&error) {
             self.still_retained(checkpoint).await.map_err(about)?;
             return Err(about(damaged(&error, self.others(checkpoint))));
@@ -359,6 +357,8 @@ impl Inspection {
 
     /// Reads the manifest again, deletes what is condemned in it, and says what it left. Harmless
     /// beside a holder, which does the same.
+    ///
+    /// Cancel safe: dropped, each condemned file is deleted or not.
     ///
     /// # Errors
     /// What the store says, if it can't be listed. What could not be deleted stands in the report.

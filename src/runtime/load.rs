@@ -42,9 +42,8 @@ pub(super) async fn load(
 /// What a root that can't be loaded is called as an error.
 pub(super) fn error(error: LoadError) -> Error {
     let kind = match &error {
-        LoadError::CurrentMissing(_)
-        | LoadError::Damaged { .. }
-        | LoadError::Missing(_)
+        LoadError::CurrentMissing(_) | LoadError::Missing(_) => ErrorKind::Missing,
+        LoadError::Damaged { .. }
         | LoadError::Misplaced { .. }
         | LoadError::Inconsistent { .. }
         | LoadError::Contradiction { .. } => ErrorKind::Corrupt,

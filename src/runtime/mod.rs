@@ -11,11 +11,12 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `repository`, `participant`, `checkpoint` | what the user holds |
+//! | `repository`, `participant`, `restored`, `checkpoint` | what the user holds |
 //! | `threads` | what a program without tokio needs |
 //! | `restore` | a local directory made equal to a checkpoint |
 //! | `inspect` | looking on as a guest: list, explain, verify, restore, collect |
 //! | `core`, `driver`, `effects`, `calls` | the machines, what drives them, what they ask for |
+//! | `closing` | a participant's end in good order |
 //! | `budget`, `clock`, `name`, `load`, `end`, `progress` | what those share |
 //!
 //! Invariants: the machines run only under the driver's lock and nothing is awaited there; every
@@ -27,6 +28,7 @@ mod budget;
 mod calls;
 mod checkpoint;
 mod clock;
+mod closing;
 mod core;
 mod driver;
 mod effects;
@@ -38,6 +40,7 @@ mod participant;
 mod progress;
 mod repository;
 mod restore;
+mod restored;
 mod threads;
 
 pub use checkpoint::Checkpoint;
@@ -45,8 +48,9 @@ pub use inspect::{
     CheckpointInfo, CollectReport, Explanation, FileInfo, FileStanding, Inspection,
     ManifestStanding, VerifyDepth, VerifyReport,
 };
-pub use participant::{Claim, Participant, Restored};
-pub use progress::{CheckpointReport, Events, ParticipantEvent};
+pub use participant::{Claim, Participant};
+pub use progress::{CheckpointReport, Events, ParticipantEvent, RestoreProgress};
 pub use repository::{Repository, RepositoryBuilder};
-pub use restore::{RestoreOptions, RestoreProgress, RestoreReport};
+pub use restore::{RestoreOptions, RestoreReport};
+pub use restored::Restored;
 pub use threads::Runtime;

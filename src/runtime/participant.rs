@@ -14,18 +14,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::Checkpoint;
-use super::core::{OPERATOR, SUBTASK, Standing, Taken};
+use super::core::{SUBTASK, Standing, Taken};
 use super::driver::{Driver, Surroundings};
 use super::load;
 use super::progress::{Events, ParticipantEvent};
-use super::restore::{self, From, RestoreOptions, RestoreReport, Wanted};
+use super::restore::{self, From, RestoreOptions, RestoreReport, Unfilled, Wanted};
+use super::restored::Restored;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::{CheckpointId, Epoch};
 use crate::protocol::manifest::{Expected, Loaded, Manifest};
-use crate::state::{StateBackend, StateDirectory};
 
 /// Ends the participant's work when the last handle is gone.
-struct Session(Arc<Driver>);
+pub(super) struct Session(pub(super) Arc<Driver>);
 
 impl Drop for Session {
     fn drop(&mut self) {
@@ -66,9 +66,8 @@ impl Claim {
             Some(deadline) => match tokio::time::timeout(deadline, settled).await {
                 Ok(settled) => settled,
                 Err(_) => {
-                    let waits = driver.pending_reason().unwrap_or_default();
-                    let cause = format!("not claimed within {} ms: {waits}", deadline.as_millis());
-                    return Err(about(Error::new(ErrorKind::Deadline, cause)));
+                    let cause = format!("not claimed within {} ms", deadline.as_millis());
+                    return Err(about(driver.late(cause)));
                 }
             },
         };
@@ -117,18 +116,22 @@ impl Claim {
     /// open in it (where the system lists its locks: Linux). Files that are known to be right are
     /// kept. After an error the same call may be made again: what was fetched is not fetched again.
     ///
+    /// Cancel safe: dropped, it is given up. No state can be opened in the directory then, which stays
+    /// locked ([`ErrorKind::Busy`]) until what was being fetched has ended; the same call may then be
+    /// made again, and does not fetch again what was fetched.
+    ///
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Busy`] for a directory that is not to be touched;
     /// [`ErrorKind::Incompatible`] for one that holds files of another participant or repository,
     /// unless [`RestoreOptions::replace_foreign_state`] is asked for;
-    /// [`ErrorKind::Corrupt`] if a file of the checkpoint is missing or damaged: the error names
+    /// [`ErrorKind::Missing`] or [`ErrorKind::Corrupt`] if a file of the checkpoint is: the error names
     /// the older checkpoints, and nothing older is restored unless [`RestoreOptions::fallback`]
     /// asks for it; [`ErrorKind::Fenced`]; otherwise what the store or the file system says.
     pub async fn restore_into(&self, directory: impl AsRef<Path>) -> Result<Restored> {
         self.restore_with(directory, &RestoreOptions::new()).await
     }
 
-    /// [`Claim::restore_into`] with options.
+    /// [`Claim::restore_into`] with options; as cancel safe.
     ///
     /// # Errors
     /// As there; [`ErrorKind::NotFound`] if there is no such checkpoint, naming those there are.
@@ -160,7 +163,14 @@ impl Claim {
                 report: RestoreReport::default(),
             });
         };
-        let filled = restore::fill(&driver.around, &directory, &wanted, options).await;
+        let filled = restore::fill(
+            &driver.around,
+            Arc::clone(&directory),
+            &wanted,
+            options,
+            Unfilled::Kept,
+        )
+        .await;
         let report = match filled {
             Ok(report) => report,
             Err(error) => return Err(about(self.explain(error, &wanted).await)),
@@ -238,6 +248,8 @@ impl Claim {
     /// Deletes everything in the participant's directory that no retained checkpoint refers to,
     /// what earlier holders have left included. Nothing may be attached to this claim yet.
     ///
+    /// Cancel safe: deleting goes on for as long as the claim is held, whoever waits.
+    ///
     /// # Errors
     /// [`ErrorKind::Fenced`] and other ends of the participant. As long as the store refuses to
     /// delete, this waits.
@@ -253,10 +265,12 @@ impl Claim {
 
     /// Gives the participant up in good order.
     ///
+    /// Cancel safe, as [`Participant::close`].
+    ///
     /// # Errors
     /// As for [`Participant::close`].
     pub async fn close(self) -> Result<()> {
-        self.driver().close().await
+        self.driver().close(Arc::clone(&self.session)).await
     }
 }
 
@@ -270,7 +284,12 @@ impl fmt::Debug for Claim {
 
 /// A retained checkpoint's object is missing or damaged.
 pub(super) fn damaged(error: &Error, alternatives: Vec<CheckpointId>) -> Error {
-    let mut damage = Error::new(ErrorKind::Corrupt, error.message()).with_source(error.clone());
+    let kind = if error.kind() == ErrorKind::NotFound {
+        ErrorKind::Missing
+    } else {
+        error.kind()
+    };
+    let mut damage = Error::new(kind, error.message()).with_source(error.clone());
     if let Some(file) = error.file() {
         damage = damage.with_file(file);
     }
@@ -318,142 +337,6 @@ fn wanted(manifest: &Manifest, from: From) -> Result<Option<(Wanted, Vec<u8>)>> 
     Ok(Some((wanted, user_bytes.clone())))
 }
 
-/// A local directory that is equal to a checkpoint, or empty on the first start: open your state
-/// there, then attach it.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// use stillpoint::{Memory, MemoryState, Repository, RestoreOptions};
-///
-/// let repository = Repository::open(Memory::new()).await?;
-/// let claim = repository.claim("orders/7").await?;
-/// let restored = claim.restore_into(directory.path().join("one")).await?;
-/// let participant = restored.attach(MemoryState::new())?;
-/// participant.checkpoint("position 1")?.completed().await?;
-/// participant.checkpoint("position 2")?.completed().await?;
-/// participant.close().await?;
-///
-/// let claim = repository.claim("orders/7").await?;
-/// let options = RestoreOptions::new().fallback(1); // the one before the newest
-/// let restored = claim.restore_with(directory.path().join("two"), &options).await?;
-/// assert_eq!(restored.user_bytes(), Some(&b"position 1"[..]));
-/// let state = MemoryState::open(restored.directory())?;
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "the directory is locked for as long as this lives"]
-pub struct Restored {
-    session: Arc<Session>,
-    directory: Arc<StateDirectory>,
-    taken: Option<Taken>,
-    passed_over: Vec<CheckpointId>,
-    user_bytes: Option<Vec<u8>>,
-    report: RestoreReport,
-}
-
-impl Restored {
-    #[cfg(test)]
-    pub(super) fn driver(&self) -> &Arc<Driver> {
-        &self.session.0
-    }
-
-    /// Whether there was no checkpoint yet: the directory is empty.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.taken.is_none()
-    }
-
-    /// The checkpoint that the directory is equal to; `None` on the first start.
-    #[must_use]
-    pub fn checkpoint(&self) -> Option<CheckpointId> {
-        self.taken.as_ref().map(|taken| taken.checkpoint)
-    }
-
-    /// The retained checkpoints that are newer than this one, oldest first: empty unless somebody
-    /// asked for an older one, now or in a life that has completed none since.
-    #[must_use]
-    pub fn passed_over(&self) -> &[CheckpointId] {
-        &self.passed_over
-    }
-
-    /// What was attached to the checkpoint; `None` on the first start.
-    #[must_use]
-    pub fn user_bytes(&self) -> Option<&[u8]> {
-        self.user_bytes.as_deref()
-    }
-
-    /// What the restore did.
-    #[must_use]
-    pub fn report(&self) -> RestoreReport {
-        self.report
-    }
-
-    /// Where the state is to be opened.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// Takes over the state that was opened in the directory: checkpoints can be taken from here.
-    ///
-    /// A plain function; it looks at the state's directory, which may take a moment.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Incompatible`] if the checkpoint holds another kind of state;
-    /// [`ErrorKind::Invalid`] if the state lies in another directory or another state was attached
-    /// to this claim already; [`ErrorKind::Unsupported`] names what the backend can't take
-    /// checkpoints of; [`ErrorKind::Fenced`].
-    pub fn attach(self, backend: impl StateBackend) -> Result<Participant> {
-        let driver = &self.session.0;
-        let about = |error| driver.about(error).with_phase(Phase::Attach);
-        driver.check_attach().map_err(about)?;
-        if let Some(path) = backend.directory()
-            && !self.directory.is_at(path)
-        {
-            let (path, own) = (path.display(), self.directory.path().display());
-            let cause = format!("the state lies in {path}, restored was {own}");
-            return Err(about(Error::new(ErrorKind::Invalid, cause)));
-        }
-        if let Some(taken) = &self.taken {
-            let stored = driver.with_manifest(|manifest| {
-                manifest
-                    .operators()
-                    .get(&OPERATOR)
-                    .map(|operator| operator.state.clone())
-            });
-            if let Some(stored) = stored.flatten()
-                && stored != backend.kind()
-            {
-                let cause = format!(
-                    "it holds state of kind {stored:?}, not {:?}",
-                    backend.kind()
-                );
-                let error = Error::new(ErrorKind::Incompatible, cause);
-                return Err(about(error.with_checkpoint(taken.checkpoint)));
-            }
-        }
-        backend.attach().map_err(|failure| about(failure.into()))?;
-        driver
-            .attach(Arc::new(backend), self.directory, self.taken)
-            .map_err(about)?;
-        driver.check().map_err(about)?;
-        Ok(Participant {
-            session: self.session,
-        })
-    }
-}
-
-impl fmt::Debug for Restored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Restored")
-            .field("directory", &self.directory.path())
-            .field("checkpoint", &self.checkpoint())
-            .finish_non_exhaustive()
-    }
-}
-
 /// A state whose checkpoints are kept. Share it in an [`Arc`] to use it from many threads.
 ///
 /// ```
@@ -479,7 +362,7 @@ impl fmt::Debug for Restored {
 /// ```
 #[must_use = "a participant that is dropped takes no more checkpoints"]
 pub struct Participant {
-    session: Arc<Session>,
+    pub(super) session: Arc<Session>,
 }
 
 impl Participant {
@@ -517,17 +400,30 @@ impl Participant {
         Ok(Checkpoint::new(Arc::clone(driver), fate))
     }
 
-    /// Starts writing out what is in memory, so that the cut that follows is short. Holds nobody.
+    /// Writes out what is in memory, so that the cut that follows is short, and answers when that is
+    /// done. Holds nobody.
+    ///
+    /// Cancel safe: once begun it goes on to its end, whoever waits.
     pub async fn prepare(&self) {
         if let Some(backend) = self.driver().backend() {
+            let runtime = &self.driver().around.runtime;
             // What a panic of the backend leaves, the cut will meet again.
-            let _ = tokio::task::spawn_blocking(move || backend.prepare()).await;
+            let _ = runtime.spawn_blocking(move || backend.prepare()).await;
+        }
+    }
+
+    /// [`Participant::prepare`] on this thread, which waits for it: for a plain thread.
+    pub fn blocking_prepare(&self) {
+        if let Some(backend) = self.driver().backend() {
+            backend.prepare();
         }
     }
 
     /// Waits until the interval asks for a checkpoint, and answers its id. The state has begun to
     /// write out what is in memory; the caller now calls [`Participant::checkpoint`]. Until it does,
     /// this answers at once.
+    ///
+    /// Cancel safe: it only waits.
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`], [`ErrorKind::Closed`] and other ends of the participant.
@@ -586,7 +482,8 @@ impl Participant {
     }
 
     /// The final error, if the participant has come to its end: after
-    /// [`ErrorKind::Fenced`] the caller must stop writing.
+    /// [`ErrorKind::Fenced`] the caller must stop writing. It says what is known by now, as
+    /// [`Participant::ended`] does, and asks nobody.
     ///
     /// # Errors
     /// That error.
@@ -594,7 +491,11 @@ impl Participant {
         self.driver().check()
     }
 
-    /// Waits for the participant's end: fenced, failed or closed.
+    /// Waits for the participant's end: fenced, failed or closed. That it was fenced, a holder finds
+    /// out by its next commit, or else by a look at the store every
+    /// [`look_interval`](crate::CoordinatorConfig::look_interval).
+    ///
+    /// Cancel safe: it only waits.
     pub async fn ended(&self) -> Error {
         let mut standing = self.driver().standing();
         let ended = standing
@@ -608,7 +509,8 @@ impl Participant {
         }
     }
 
-    /// What the participant waits for, in words; `None` when it is at rest.
+    /// What the participant waits for, in words, and what went wrong with the store last, until that
+    /// is over; `None` when it is at rest.
     #[must_use]
     pub fn pending_reason(&self) -> Option<String> {
         self.driver().pending_reason()
@@ -617,6 +519,8 @@ impl Participant {
     /// Waits until a sweep of the participant's directory that began after this call has ended and
     /// nothing is left to delete. Sweeps rest for
     /// [`Limits::sweep_round_pause`](crate::protocol::limits::Limits::sweep_round_pause).
+    ///
+    /// Cancel safe: it only waits.
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`], [`ErrorKind::Closed`] and other ends of the participant.
@@ -628,13 +532,16 @@ impl Participant {
     /// stored is deleted, and the store is told that the participant has no holder. Close the state
     /// itself after this. Await what is to complete before.
     ///
+    /// Cancel safe: once begun it goes on to its end, even if the participant is dropped; whoever
+    /// calls it again waits for the same end.
+    ///
     /// # Errors
     /// [`ErrorKind::Fenced`] if another holder was quicker; [`ErrorKind::Deadline`] after
     /// [`Config::close_deadline`](crate::Config::close_deadline); [`ErrorKind::Closed`] if the tokio
     /// runtime in which its repository was opened has ended before. Nothing wrong is left either
     /// way: the next claim cleans up. Closing again says the same again.
     pub async fn close(&self) -> Result<()> {
-        self.driver().close().await
+        self.driver().close(Arc::clone(&self.session)).await
     }
 }
 

@@ -1,6 +1,9 @@
-//! What a participant reports while it works: events, and the account of each checkpoint.
+//! What a participant reports while it works: events, the account of each checkpoint, and how far a
+//! restore has come.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -8,6 +11,7 @@ use tokio::sync::broadcast;
 
 use crate::error::Error;
 use crate::protocol::id::CheckpointId;
+use crate::storage::Progress;
 
 /// Events that wait for a slow listener; older ones are dropped for it.
 pub(super) const EVENTS_MAX: usize = 1024;
@@ -73,9 +77,10 @@ pub enum ParticipantEvent {
         /// The reason of the first.
         error: Error,
     },
-    /// The store can't be read now; it is tried again.
+    /// A call of the store failed, or nobody knows what came of it; it is tried again. Told as it
+    /// happens, and as long as more calls fail, again at growing intervals.
     StoreTrouble {
-        /// What went wrong.
+        /// What went wrong last.
         error: Error,
     },
     /// Something that is stored was damaged and could be done without.
@@ -208,6 +213,8 @@ pub struct Events {
 impl Events {
     /// The next event; `None` once the participant is gone. A listener that falls far behind
     /// misses the oldest ones.
+    ///
+    /// Cancel safe: dropped, it has taken no event.
     pub async fn next(&mut self) -> Option<ParticipantEvent> {
         if let Some(event) = self.earlier.pop_front() {
             return Some(event);
@@ -237,5 +244,59 @@ impl Events {
                 ) => return None,
             }
         }
+    }
+}
+
+/// How far a restore has come. Clones share the counts.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> stillpoint::Result<()> {
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// use stillpoint::{Memory, MemoryState, Repository, RestoreOptions, RestoreProgress};
+///
+/// let repository = Repository::open(Memory::new()).await?;
+/// let claim = repository.claim("orders/7").await?;
+/// let restored = claim.restore_into(directory.path().join("here")).await?;
+/// let participant = restored.attach(MemoryState::new())?;
+/// let taken = participant.checkpoint("offset 17")?.completed().await?;
+///
+/// let progress = RestoreProgress::default();
+/// let options = RestoreOptions::new().progress(progress.clone()); // shown from another task, say
+/// let inspection = repository.inspect("orders/7").await?;
+/// let there = directory.path().join("there");
+/// inspection.restore(taken.checkpoint, there, &options).await?;
+/// assert_eq!(progress.fetched_bytes(), progress.total_bytes());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct RestoreProgress {
+    total_bytes: Arc<AtomicU64>,
+    /// One for each try of a file.
+    moved: Arc<Mutex<Vec<Progress>>>,
+}
+
+impl RestoreProgress {
+    /// The bytes to be fetched; 0 until that is known.
+    #[must_use]
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The bytes fetched so far, over all tries.
+    #[must_use]
+    pub fn fetched_bytes(&self) -> u64 {
+        self.moved.lock().iter().map(Progress::bytes).sum()
+    }
+
+    pub(super) fn expect(&self, total_bytes: u64) {
+        self.total_bytes.store(total_bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn one_more(&self) -> Progress {
+        let progress = Progress::default();
+        self.moved.lock().push(progress.clone());
+        progress
     }
 }

@@ -75,6 +75,8 @@ impl<S: OpenStore> RepositoryBuilder<S> {
     /// Opens the repository. Its work runs in the tokio runtime that this is called in; a program
     /// without one opens it in a [`Runtime`](crate::Runtime).
     ///
+    /// Cancel safe: dropped, it has made a directory at most.
+    ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a wrong configuration; what the store says, if it can't be
     /// opened.
@@ -101,8 +103,11 @@ impl Repository {
     /// Opens a repository with the default configuration. Its work runs in the tokio runtime that
     /// this is called in; a program without one opens it in a [`Runtime`](crate::Runtime).
     ///
+    /// Cancel safe: dropped, it has made a directory at most.
+    ///
     /// # Errors
-    /// What the store says, if it can't be opened.
+    /// What the store says, if it can't be opened; [`ErrorKind::Invalid`] for a directory that is
+    /// neither absent, empty nor a repository, or that lies in that of a state.
     pub async fn open(store: impl OpenStore) -> Result<Self> {
         Self::builder(store).open().await
     }
@@ -124,9 +129,13 @@ impl Repository {
     /// Becomes the holder of a participant, which need not exist yet. Whoever held it before is
     /// fenced: none of its checkpoints completes any more, and it is told so.
     ///
+    /// Cancel safe: dropped, nobody holds the participant by this call. Whoever held it before may be
+    /// fenced by then, or not.
+    ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a name that can't be; [`ErrorKind::Corrupt`],
-    /// [`ErrorKind::Incompatible`] or [`ErrorKind::Denied`] when what is stored can't be read;
+    /// [`ErrorKind::Missing`], [`ErrorKind::Incompatible`] or [`ErrorKind::Denied`] when what is stored
+    /// can't be read;
     /// [`ErrorKind::Deadline`] after [`Config::claim_deadline`].
     pub async fn claim(&self, participant: &str) -> Result<Claim> {
         let around = self.around(participant)?;
@@ -134,6 +143,8 @@ impl Repository {
     }
 
     /// The names of the participants that have a directory here, in order of their escaped form.
+    ///
+    /// Cancel safe: it only reads.
     ///
     /// # Errors
     /// What the store says, if it can't be listed.
@@ -187,6 +198,8 @@ impl Repository {
 
     /// Looks at a participant without holding it, as a guest: nothing it does disturbs the holder.
     ///
+    /// Cancel safe: it only reads.
+    ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such participant; otherwise as for
     /// [`Repository::claim`].
@@ -236,7 +249,7 @@ fn open_error(error: OpenError) -> Error {
     let kind = match error.kind() {
         OpenErrorKind::Absent => ErrorKind::NotFound,
         OpenErrorKind::Denied | OpenErrorKind::ReadOnly => ErrorKind::Denied,
-        OpenErrorKind::NotADirectory => ErrorKind::Invalid,
+        OpenErrorKind::NotADirectory | OpenErrorKind::NotARepository => ErrorKind::Invalid,
         OpenErrorKind::Failed => ErrorKind::Other,
     };
     Error::new(kind, error.to_string())

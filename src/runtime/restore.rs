@@ -6,17 +6,15 @@
 //! ```
 //!
 //! What was fetched is marked at once, so that a restore that was broken off goes on where it was.
-//! After a failure, and when the deadline is over, nothing more begins and every transfer is awaited
+//! After a failure, when the deadline is over and when the caller is gone, nothing more begins and every transfer is awaited
 //! before anything else happens to the directory.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -24,6 +22,8 @@ use super::calls::patiently;
 use super::core::SUBTASK;
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
+use super::end;
+use super::progress::RestoreProgress;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
@@ -31,7 +31,7 @@ use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
 use crate::protocol::restore::{FileMark, PresentFile, RestorePlan};
 use crate::state::pack::PackError;
 use crate::state::{DirectoryError, StateDirectory, is_own};
-use crate::storage::{Body, Digester, Key, Progress};
+use crate::storage::{Body, Digester, Key};
 
 /// What a restore takes, and how far it trusts what is there.
 ///
@@ -104,60 +104,6 @@ impl RestoreOptions {
     }
 }
 
-/// How far a restore has come. Clones share the counts.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> stillpoint::Result<()> {
-/// # let directory = tempfile::tempdir().expect("a temporary directory");
-/// use stillpoint::{Memory, MemoryState, Repository, RestoreOptions, RestoreProgress};
-///
-/// let repository = Repository::open(Memory::new()).await?;
-/// let claim = repository.claim("orders/7").await?;
-/// let restored = claim.restore_into(directory.path().join("here")).await?;
-/// let participant = restored.attach(MemoryState::new())?;
-/// let taken = participant.checkpoint("offset 17")?.completed().await?;
-///
-/// let progress = RestoreProgress::default();
-/// let options = RestoreOptions::new().progress(progress.clone()); // shown from another task, say
-/// let inspection = repository.inspect("orders/7").await?;
-/// let there = directory.path().join("there");
-/// inspection.restore(taken.checkpoint, there, &options).await?;
-/// assert_eq!(progress.fetched_bytes(), progress.total_bytes());
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct RestoreProgress {
-    total_bytes: Arc<AtomicU64>,
-    /// One for each try of a file.
-    moved: Arc<Mutex<Vec<Progress>>>,
-}
-
-impl RestoreProgress {
-    /// The bytes to be fetched; 0 until that is known.
-    #[must_use]
-    pub fn total_bytes(&self) -> u64 {
-        self.total_bytes.load(Ordering::Relaxed)
-    }
-
-    /// The bytes fetched so far, over all tries.
-    #[must_use]
-    pub fn fetched_bytes(&self) -> u64 {
-        self.moved.lock().iter().map(Progress::bytes).sum()
-    }
-
-    pub(super) fn expect(&self, total_bytes: u64) {
-        self.total_bytes.store(total_bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn one_more(&self) -> Progress {
-        let progress = Progress::default();
-        self.moved.lock().push(progress.clone());
-        progress
-    }
-}
-
 /// What a restore did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
@@ -171,6 +117,7 @@ pub struct RestoreReport {
 }
 
 /// A checkpoint's files, and the root that they are in.
+#[derive(Clone)]
 pub(super) struct Wanted {
     pub(super) root: RootId,
     pub(super) checkpoint: CheckpointId,
@@ -222,7 +169,8 @@ pub(super) async fn take(
             Some(file) => {
                 let path = directory.path().join(file.local.as_str());
                 let cause = format!(
-                    "{} belongs to another participant or repository ({}, not {root})",
+                    "{} belongs to another participant or repository (root {}, not {root}): name another directory, \
+                     or let RestoreOptions::replace_foreign_state remove what is there",
                     path.display(),
                     file.root
                 );
@@ -238,14 +186,78 @@ pub(super) async fn empty(directory: Arc<StateDirectory>) -> Result<()> {
     blocking(move || directory.clear()).await
 }
 
-/// Makes the directory equal to the checkpoint.
+/// What becomes of a directory that could not be filled.
+#[derive(PartialEq, Eq)]
+pub(super) enum Unfilled {
+    /// It stays as it is, for the next try.
+    Kept,
+    /// It is left as empty, or absent, as it was.
+    Discarded,
+}
+
+/// Makes the directory equal to the checkpoint, in a task of its own: a caller that is dropped gives
+/// the restore up, and the directory stays locked until nothing is at it any more; what was fetched is
+/// kept for the next try.
 pub(super) async fn fill(
+    around: &Surroundings,
+    directory: Arc<StateDirectory>,
+    wanted: &Wanted,
+    options: &RestoreOptions,
+    unfilled: Unfilled,
+) -> Result<RestoreReport> {
+    let giving_up = watch::Sender::new(false);
+    let _gives_up = GiveUp(giving_up.clone());
+    let runtime = around.runtime.clone();
+    let (around, wanted, options) = (around.clone(), wanted.clone(), options.clone());
+    let filling = runtime.spawn(async move {
+        let filled = fill_in_time(&around, &directory, &wanted, &options, giving_up).await;
+        (filled, directory)
+    });
+    let (filled, directory) = filling.await.map_err(|error| {
+        if error.is_cancelled() {
+            end::without_runtime()
+        } else {
+            Error::new(ErrorKind::Internal, format!("the restore failed: {error}"))
+        }
+    })?;
+    if filled.is_err() && unfilled == Unfilled::Discarded {
+        discard(directory).await;
+    }
+    filled
+}
+
+/// Gives a restore up when its caller is dropped. After its end nobody listens.
+struct GiveUp(watch::Sender<bool>);
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+async fn discard(directory: Arc<StateDirectory>) {
+    let in_use = || {
+        Failure::new(
+            FailureKind::Other,
+            "something of the restore is still at it",
+        )
+    };
+    let discarded = blocking(move || {
+        let alone = Arc::into_inner(directory).ok_or_else(in_use)?;
+        alone.discard()
+    });
+    if let Err(error) = discarded.await {
+        tracing::warn!(%error, "a half-filled directory was left");
+    }
+}
+
+async fn fill_in_time(
     around: &Surroundings,
     directory: &Arc<StateDirectory>,
     wanted: &Wanted,
     options: &RestoreOptions,
+    giving_up: watch::Sender<bool>,
 ) -> Result<RestoreReport> {
-    let giving_up = watch::Sender::new(false);
     let filling = fill_now(around, directory, wanted, options, &giving_up);
     let filled = match options.deadline {
         None => filling.await,

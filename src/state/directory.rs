@@ -73,7 +73,11 @@ const OURS_TEXT: &[u8] =
 #[non_exhaustive]
 pub enum DirectoryError {
     /// It holds something and is not marked as ours.
-    #[error("{} is neither empty nor marked as ours: it holds {found:?}", path.display())]
+    #[error(
+        "{} is neither empty nor marked as ours: it holds {found:?}; name an empty or absent directory, \
+         into which the files of a state that is there already can be moved after the restore",
+        path.display()
+    )]
     Foreign {
         /// The directory.
         path: PathBuf,
@@ -81,10 +85,12 @@ pub enum DirectoryError {
         found: String,
     },
     /// Its state is open, or another restore fills it.
-    #[error("{} is in use", path.display())]
+    #[error("{} is in use: {by}", path.display())]
     InUse {
         /// The directory.
         path: PathBuf,
+        /// By what, as far as the system tells.
+        by: String,
     },
     /// It, or its way, is something else than a directory.
     #[error("{} is not a directory", path.display())]
@@ -146,9 +152,11 @@ impl StateDirectory {
             Ok(()) | Err(_) => {}
         }
         let lock = lock(path, &own)?;
-        if is_record_locked(path, DATABASE_LOCK)? {
-            let path = path.to_owned();
-            return Err(DirectoryError::InUse { path });
+        if let Some(holder) = holder(path, &path.join(DATABASE_LOCK), "POSIX")? {
+            return Err(DirectoryError::InUse {
+                path: path.to_owned(),
+                by: format!("a RocksDB is open in it, in {holder}"),
+            });
         }
         let directory = Self {
             path: path.to_owned(),
@@ -450,31 +458,48 @@ fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
         .map_err(|error| failed(&error, &doing))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(DirectoryError::InUse {
-            path: path.to_owned(),
-        }),
+        Err(TryLockError::WouldBlock) => {
+            let holder = holder(path, &lock_path, "FLOCK")?;
+            let holder = holder.unwrap_or_else(|| "a process".to_owned());
+            Err(DirectoryError::InUse {
+                path: path.to_owned(),
+                by: format!("a participant or a restore holds it, in {holder}"),
+            })
+        }
         Err(TryLockError::Error(error)) => Err(failed(&error, &doing).into()),
     }
 }
 
-/// Whether a process, this one included, holds a record lock on a file of the directory.
+/// The process, this one included, that holds a lock of this class on a file of the directory.
 ///
 /// The file is not opened to find out: closing it again would free all record locks that this
-/// process itself holds on it. Linux lists the locks; where there is no such list, `false`.
-fn is_record_locked(directory: &Path, name: &str) -> Result<bool, Failure> {
-    let Some(found) = found(&directory.join(name))? else {
-        return Ok(false);
+/// process itself holds on it. Linux lists the locks; where there is no such list, `None`.
+fn holder(directory: &Path, file: &Path, class: &str) -> Result<Option<String>, Failure> {
+    let Some(found) = found(file)? else {
+        return Ok(None);
     };
     let Ok(locks) = fs::read_to_string("/proc/locks") else {
-        return Ok(false);
+        return Ok(None);
     };
     let Some((major, minor)) = listed_device(directory) else {
-        return Ok(false);
+        return Ok(None);
     };
     let listed = format!("{major:02x}:{minor:02x}:{}", found.ino());
-    Ok(locks.lines().any(|line| {
+    // "7: POSIX  ADVISORY  WRITE 4711 fd:00:1234 0 EOF"
+    let process = locks.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
-        fields.next() == Some("POSIX") && fields.any(|field| field == listed)
+        if fields.next() != Some(class) {
+            return None;
+        }
+        let fields: Vec<_> = fields.collect();
+        let at = fields.iter().position(|field| *field == listed)?;
+        Some(*at.checked_sub(1).and_then(|before| fields.get(before))?)
+    });
+    Ok(process.map(|process| match process.parse::<u32>() {
+        Ok(process) if process == std::process::id() => format!("this process ({process})"),
+        Ok(process) => format!("process {process}"),
+        // One of another container, or of another machine.
+        Err(_) => "a process that can't be seen from here".to_owned(),
     }))
 }
 

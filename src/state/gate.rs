@@ -9,7 +9,21 @@
 //! it, holds as long as nobody writes during the cut. A program with one writing thread that also
 //! asks for the checkpoints needs no gate; a program with more takes one, or any lock of its own.
 
+use std::cell::RefCell;
+use std::marker::PhantomData;
+
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+thread_local! {
+    /// Where this thread stands: the gates it is inside of, or has closed, once for each guard.
+    static STANDS: RefCell<Vec<(usize, Stand)>> = const { RefCell::new(Vec::new()) };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stand {
+    Inside,
+    Closed,
+}
 
 /// Lets many writers pass and closes for a cut. A waiting cut goes before later writers, so it
 /// waits for the batches under way and no longer.
@@ -38,20 +52,62 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Neither guard can be held across an `.await`, and a thread that is inside must not pass again:
-/// a cut that waits in between would stop both.
+/// A thread that is inside may pass again. One that would wait for itself, because it closes a gate
+/// that it is inside of, or passes one that it has closed, panics instead.
+///
+/// Hold neither guard across an `.await`. The guards are not `Send`, so a task that is spawned can't;
+/// but the compiler lets `#[tokio::main]`'s function and `block_on` do it, and then whatever else runs
+/// on that thread may wait for the gate, and so for ever.
 #[derive(Debug, Default)]
 pub struct WriteGate(RwLock<()>);
 
 /// A writer is inside; dropped when its batch is written.
 #[derive(Debug)]
 #[must_use = "the gate counts the writer as gone as soon as this is dropped"]
-pub struct Inside<'a>(#[expect(dead_code, reason = "held for its drop")] RwLockReadGuard<'a, ()>);
+pub struct Inside<'a> {
+    _guard: RwLockReadGuard<'a, ()>,
+    _standing: Standing,
+}
 
 /// No writer is inside and none gets in; dropped when the cut is taken.
 #[derive(Debug)]
 #[must_use = "the gate opens as soon as this is dropped"]
-pub struct Closed<'a>(#[expect(dead_code, reason = "held for its drop")] RwLockWriteGuard<'a, ()>);
+pub struct Closed<'a> {
+    _guard: RwLockWriteGuard<'a, ()>,
+    _standing: Standing,
+}
+
+/// Notes for as long as a guard lives where its thread stands, which therefore stays the same.
+#[derive(Debug)]
+struct Standing {
+    gate: usize,
+    stand: Stand,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl Standing {
+    fn new(gate: usize, stand: Stand) -> Self {
+        STANDS.with_borrow_mut(|stands| stands.push((gate, stand)));
+        Self {
+            gate,
+            stand,
+            _of_this_thread: PhantomData,
+        }
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        // At a thread's end there may be nobody left to tell.
+        let _ = STANDS.try_with(|stands| {
+            let mut stands = stands.borrow_mut();
+            let own = (self.gate, self.stand);
+            if let Some(at) = stands.iter().rposition(|stand| *stand == own) {
+                stands.swap_remove(at);
+            }
+        });
+    }
+}
 
 impl WriteGate {
     /// An open gate.
@@ -61,13 +117,54 @@ impl WriteGate {
     }
 
     /// Waits while the gate is closed, then lets a writer in.
+    ///
+    /// # Panics
+    /// When this thread has closed the gate: it would wait for itself.
     pub fn pass(&self) -> Inside<'_> {
-        Inside(self.0.read())
+        let stand = self.stand();
+        assert!(
+            stand != Some(Stand::Closed),
+            "a write gate is passed by the thread that has closed it"
+        );
+        let guard = match stand {
+            // A cut may wait for this thread already, and goes first elsewhere.
+            Some(_) => self.0.read_recursive(),
+            None => self.0.read(),
+        };
+        Inside {
+            _guard: guard,
+            _standing: Standing::new(self.identity(), Stand::Inside),
+        }
     }
 
     /// Lets nobody in any more and waits until those inside are gone.
+    ///
+    /// # Panics
+    /// When this thread is inside, or has closed the gate already: it would wait for itself.
     pub fn close(&self) -> Closed<'_> {
-        Closed(self.0.write())
+        let stand = self.stand();
+        assert!(
+            stand.is_none(),
+            "a write gate is closed by a thread that is {stand:?}: it would wait for itself"
+        );
+        Closed {
+            _guard: self.0.write(),
+            _standing: Standing::new(self.identity(), Stand::Closed),
+        }
+    }
+
+    /// Its place, which is its own for as long as there is a guard.
+    fn identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Where this thread stands.
+    fn stand(&self) -> Option<Stand> {
+        let gate = self.identity();
+        STANDS.with_borrow(|stands| {
+            let mut here = stands.iter().filter(|(stood_at, _)| *stood_at == gate);
+            here.next().map(|(_, stand)| *stand)
+        })
     }
 }
 
@@ -75,6 +172,45 @@ impl WriteGate {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn a_thread_that_would_wait_for_itself_panics() {
+        let (gate, other) = (WriteGate::new(), WriteGate::new());
+        let panics = |act: &dyn Fn()| {
+            let act = std::panic::AssertUnwindSafe(act);
+            std::panic::catch_unwind(act).is_err()
+        };
+        {
+            let _inside = gate.pass();
+            assert!(panics(&|| drop(gate.close())));
+            drop(other.close());
+        }
+        {
+            let _closed = gate.close();
+            assert!(panics(&|| drop(gate.pass())));
+            assert!(panics(&|| drop(gate.close())));
+            drop(other.pass());
+        }
+        // All of that is over: nothing is left noted.
+        drop(gate.close());
+        drop(gate.pass());
+    }
+
+    #[test]
+    fn whoever_is_inside_passes_again_although_a_cut_waits() {
+        let gate = WriteGate::new();
+        std::thread::scope(|scope| {
+            let outer = gate.pass();
+            let cut = scope.spawn(|| drop(gate.close()));
+            // The cut waits as soon as somebody new can't get in.
+            while gate.0.try_read().is_some() {
+                std::thread::yield_now();
+            }
+            drop(gate.pass());
+            drop(outer);
+            cut.join().unwrap();
+        });
+    }
 
     #[test]
     fn nobody_is_inside_while_it_is_closed() {

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -50,7 +50,11 @@ type Map = BTreeMap<Arc<[u8]>, Arc<[u8]>>;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct MemoryState(Arc<RwLock<Arc<Map>>>);
+pub struct MemoryState {
+    map: Arc<RwLock<Arc<Map>>>,
+    /// Where it was opened; `None` if it was made anew.
+    opened_from: Option<Arc<Path>>,
+}
 
 impl MemoryState {
     /// An empty map.
@@ -74,13 +78,16 @@ impl MemoryState {
                 format!("{doing}: a length in it does not fit"),
             )
         })?;
-        Ok(Self(Arc::new(RwLock::new(Arc::new(map)))))
+        Ok(Self {
+            map: Arc::new(RwLock::new(Arc::new(map))),
+            opened_from: Some(whole(directory).into()),
+        })
     }
 
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<Arc<[u8]>> {
-        self.0.read().get(key).cloned()
+        self.map.read().get(key).cloned()
     }
 
     /// Gives a key a value.
@@ -96,13 +103,13 @@ impl MemoryState {
     /// Holds the map for several changes that belong together: a snapshot sees all or none.
     #[must_use]
     pub fn write(&self) -> MemoryBatch<'_> {
-        MemoryBatch(self.0.write())
+        MemoryBatch(self.map.write())
     }
 
     /// Holds the map for reading.
     #[must_use]
     pub fn read(&self) -> MemoryView<'_> {
-        MemoryView(self.0.read())
+        MemoryView(self.map.read())
     }
 }
 
@@ -166,10 +173,14 @@ impl StateBackend for MemoryState {
         None
     }
 
+    fn is_restored_from(&self, directory: &Path) -> bool {
+        self.opened_from.as_deref() == Some(&*whole(directory))
+    }
+
     fn prepare(&self) {}
 
     fn snapshot(&self) -> Result<Cut, Failure> {
-        let map = Arc::clone(&self.0.read());
+        let map = Arc::clone(&self.map.read());
         Ok(Cut::new(Vec::new(), move |_wanted| {
             let name = LocalName::new(MEMORY_STATE_NAME)
                 .map_err(|error| Failure::new(FailureKind::Other, error.to_string()))?;
@@ -182,6 +193,11 @@ impl StateBackend for MemoryState {
             })
         }))
     }
+}
+
+/// A path that says the same from everywhere, as far as there is something.
+fn whole(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn encode(map: &Map) -> Result<Vec<u8>, Failure> {

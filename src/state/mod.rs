@@ -135,6 +135,15 @@ pub trait StateBackend: Send + Sync + 'static {
     /// restore filled.
     fn directory(&self) -> Option<&Path>;
 
+    /// Whether the state is the one that a restore left in `directory`, and not one that was made
+    /// anew or came from elsewhere. Asked before anything else, and only if something was restored:
+    /// its first checkpoint would drop what was. A backend that can't tell, and one whose
+    /// [`directory`](Self::directory) tells already, need not.
+    fn is_restored_from(&self, directory: &Path) -> bool {
+        let _ = directory;
+        true
+    }
+
     /// Writes out what is in memory, without holding the caller's writers, and returns once that is
     /// done, so that the snapshot that follows, which holds them, finds little to do. Called as soon
     /// as it is known that one will.

@@ -199,6 +199,9 @@ pub enum OpenErrorKind {
     Denied,
     /// It, or a part of the way to it, is something else than a directory.
     NotADirectory,
+    /// It is there and holds something else than a repository, or it lies in the directory of a
+    /// state, which a restore may empty.
+    NotARepository,
     /// It is not there and cannot be created on a file system that may only be read.
     ReadOnly,
     /// Anything else; the cause says what.
@@ -211,6 +214,7 @@ impl fmt::Display for OpenErrorKind {
             Self::Absent => "is absent",
             Self::Denied => "may not be used",
             Self::NotADirectory => "is not a directory",
+            Self::NotARepository => "is no repository",
             Self::ReadOnly => "cannot be created on a read-only file system",
             Self::Failed => "cannot be opened",
         })

@@ -262,7 +262,12 @@ async fn a_local_directory_of_links_leads_nowhere() {
         let restored = claim.restore_into(&local).await.unwrap();
         assert_eq!(tree(&outside), before, "{own}");
         assert!(fs::symlink_metadata(local.join(own)).is_err(), "{own} goes");
-        let participant = restored.attach(MemoryState::new()).unwrap();
+        let state = if restored.is_empty() {
+            MemoryState::new()
+        } else {
+            MemoryState::open(restored.directory()).unwrap()
+        };
+        let participant = restored.attach(state).unwrap();
         participant
             .checkpoint("")
             .unwrap()

@@ -205,7 +205,7 @@ async fn wrong_things_in(template: &Template, name: &str) {
                 assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
             }
             if let Wrong::Nothing = wrong {
-                assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
             }
         } else if let Wrong::Bytes("newer" | "newest", _) = wrong {
             // A newer release has been here: nothing is done without its snapshot.
@@ -337,7 +337,7 @@ async fn what_can_be_no_object_keeps_no_first_start() {
     fs::remove_file(root.join(FOLDER).join("CURRENT")).unwrap();
     drop((claim, restored));
     let error = repository.claim(PARTICIPANT).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
     assert!(hidden.exists());
 }
 
@@ -370,6 +370,7 @@ async fn another_roots_current_is_refused() {
     let name = format!("{FOLDER}CURRENT");
     let wrong = Wrong::Bytes("another root's", other.objects[&name].clone());
     let (looked, taken) = spoil(&template, &name, &wrong).await;
-    assert_eq!(looked.unwrap_err().kind(), ErrorKind::Corrupt);
-    assert_eq!(taken.unwrap_err().kind(), ErrorKind::Corrupt);
+    // The records that it names are not there.
+    assert_eq!(looked.unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(taken.unwrap_err().kind(), ErrorKind::Missing);
 }

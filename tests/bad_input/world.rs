@@ -152,6 +152,7 @@ impl Template {
 pub fn is_typed(kind: ErrorKind) -> bool {
     match kind {
         ErrorKind::Corrupt
+        | ErrorKind::Missing
         | ErrorKind::Incompatible
         | ErrorKind::NotFound
         | ErrorKind::Denied

@@ -7,7 +7,7 @@ use serde_json::Value;
 use stillpoint::MemoryState;
 use stillpoint::protocol::manifest::Current;
 
-use crate::support::{World, answer, error, numbers, run, shared, texts, tree};
+use crate::support::{World, answer, command, error, numbers, run, shared, texts, tree};
 
 #[tokio::test]
 async fn lists_and_shows_what_is_retained() {
@@ -294,7 +294,7 @@ async fn explains_what_is_no_state_file() {
     let current = Current::decode(&fs::read(folder.join("CURRENT")).unwrap()).unwrap();
     let record = current.last_commit().unwrap();
     fs::remove_file(folder.join(record.to_string())).unwrap();
-    error(&root, &["explain", &record.to_string()], 1, "corrupt");
+    error(&root, &["explain", &record.to_string()], 1, "missing");
 }
 
 #[tokio::test]
@@ -414,4 +414,16 @@ async fn a_restore_fills_what_is_its_own_and_touches_nothing_else() {
         "busy",
     );
     assert_eq!(tree(&service.local), kept);
+}
+
+#[test]
+fn wrong_usage_is_told_in_a_line() {
+    let asked = command().args(["bogus", "--json"]).output().unwrap();
+    assert_eq!(asked.status.code(), Some(2));
+    let document: Value = serde_json::from_slice(&asked.stdout).unwrap();
+    for field in ["text", "message"] {
+        let text = document["error"][field].as_str().unwrap();
+        assert!(text.contains("bogus"), "{text}");
+        assert!(!text.contains('\n'), "{text:?}");
+    }
 }

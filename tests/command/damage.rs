@@ -64,7 +64,7 @@ async fn a_missing_file_is_found_by_everybody() {
     assert_eq!(code, 1);
     assert_eq!(
         found["participants"][0]["checkpoints"][0]["faults"][0]["kind"],
-        "corrupt"
+        "missing"
     );
     let (code, explained) = ask(&root, &["explain", &name]);
     assert_eq!(code, 1);
@@ -75,7 +75,7 @@ async fn a_missing_file_is_found_by_everybody() {
     );
     let target = world.directory.path().join("restored");
     let to = target.to_str().unwrap();
-    let error = error(&root, &["restore", "newest", "--to", to], 1, "corrupt");
+    let error = error(&root, &["restore", "newest", "--to", to], 1, "missing");
     assert_eq!(error["checkpoint"], newest);
     assert_eq!(numbers(&error["alternatives"]), [older]);
     assert!(!target.exists(), "no half-filled directory");

@@ -203,7 +203,7 @@ async fn damaged_foreign_and_newer() {
     let (found, listed) = ask(&root, &["ls"]);
     assert_eq!(
         (found, &listed["participants"][0]["error"]["kind"]),
-        (1, &"corrupt".into()),
+        (1, &"missing".into()),
         "{listed:#}"
     );
     fs::write(&current, original).unwrap();

@@ -191,7 +191,7 @@ async fn a_copied_participant_is_not_another_ones() {
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
     std::fs::remove_file(own.join("CURRENT")).unwrap();
     let error = in_time(repository.claim("orders/7")).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
     std::fs::write(own.join("CURRENT"), b"").unwrap();
     let error = in_time(repository.claim("orders/7")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");

@@ -77,7 +77,7 @@ async fn verify_tells_damage_from_what_was_dropped_meanwhile() {
     let report = in_time(inspection.verify(newer, VerifyDepth::Sizes))
         .await
         .unwrap();
-    assert_eq!(report.faults[0].kind(), ErrorKind::Corrupt);
+    assert_eq!(report.faults[0].kind(), ErrorKind::Missing);
 
     // Two more: the older one goes, and its file with it.
     let third = checkpoint(&participant, "3").await.checkpoint;

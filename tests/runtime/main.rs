@@ -6,16 +6,19 @@
 )]
 
 mod checkpoints;
+mod dropped;
 mod faults;
 mod faulty;
 mod files;
 mod flow;
 mod guests;
 mod packs;
+mod places;
 mod restores;
 mod rivals;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
+mod trouble;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -136,7 +136,12 @@ async fn damage_is_named_with_the_alternatives_and_nothing_falls_back_in_silence
         let claim = claim(&repository).await;
         let (_base, directory) = place();
         let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        let kind = if remove {
+            ErrorKind::Missing
+        } else {
+            ErrorKind::Corrupt
+        };
+        assert_eq!(error.kind(), kind, "{error}");
         assert_eq!(error.checkpoint(), Some(newest));
         assert!(new.ends_with(error.file().unwrap()), "{error}");
         assert_eq!(error.alternatives(), [older]);

@@ -26,6 +26,19 @@ fn names() -> Vec<&'static str> {
     marks.chain(situations).collect()
 }
 
+/// Marks that no seed need reach, each for its reason; the machines' own tests reach them.
+const ONLY_BY_HAND: &[&str] = &[
+    // A leader says nothing else to an attempt that has not attached to it.
+    "EpochSeenBeforeLead",
+    // The model of a state gives each number once; only a database that is made anew does not.
+    "SameNameOtherLength",
+    // Five reads in a row must fail: about one seed in ten thousand.
+    "FollowGivenUp",
+];
+
+/// A situation is rare if fewer than one seed in so many reaches it.
+const RARE: u64 = 10;
+
 pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
     super::seeds::silence_panics();
     let next = AtomicU64::new(range.seeds.start);
@@ -93,10 +106,17 @@ pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
                 .map_or("never".to_owned(), |first| first.to_string());
             println!("{name:<44} first {first:>8}  in {} seeds", seen.seeds);
         }
+        let seeds = range.seeds.end - range.seeds.start;
+        let is_rare = |seen: &&Seen| seen.seeds > 0 && seen.seeds * RARE < seeds;
+        let rare = seen.iter().filter(is_rare).count();
+        println!("{} situations, {rare} of them rare and reached", seen.len());
         for (guard, (held, not)) in Guard::ALL.iter().zip(&guards) {
             println!("{:<44} held {held:>10}  not {not}", guard.name());
         }
     }
-    let missed = seen.iter().any(|seen| seen.first.is_none());
+    let missed = seen
+        .iter()
+        .zip(names())
+        .any(|(seen, name)| seen.first.is_none() && !ONLY_BY_HAND.contains(&name));
     missed.then_some(Class::Safety)
 }

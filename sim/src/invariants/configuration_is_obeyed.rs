@@ -77,6 +77,14 @@ impl Invariant for ConfigurationIsObeyed {
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
+            Fact::Told(process, Notice::TooManyFailures { failures, .. })
+                if *failures <= facts.config.tolerable_failures =>
+            {
+                Self::broken(format!(
+                    "{process} tells of {failures} failures, {} are tolerated",
+                    facts.config.tolerable_failures
+                ))
+            }
             Fact::Told(
                 process,
                 Notice::Triggered {

@@ -145,6 +145,10 @@ pub struct Configured {
     pub min_pause: u64,
     /// Completed checkpoints that are retained.
     pub num_retained: usize,
+    /// Failures in a row that are tolerated.
+    pub tolerable_failures: u32,
+    /// Deletes that an attempt keeps in mind; more are the sweep's.
+    pub own_deletes_max: usize,
     /// How often an upload in doubt is repeated under its name.
     pub upload_tries_max: u32,
 }
@@ -155,6 +159,8 @@ impl Default for Configured {
             max_concurrent: usize::MAX,
             min_pause: 0,
             num_retained: usize::MAX,
+            tolerable_failures: 0,
+            own_deletes_max: usize::MAX,
             upload_tries_max: u32::MAX,
         }
     }

@@ -38,7 +38,7 @@ macro_rules! times {
     };
 }
 
-const NUMBERS: [Setting; 16] = numbers! {
+const NUMBERS: [Setting; 18] = numbers! {
     "workers": workers,
     "operators": operators,
     "parallelism": parallelism,
@@ -55,6 +55,8 @@ const NUMBERS: [Setting; 16] = numbers! {
     "snapshots": config.limits.snapshots_in_flight_max,
     "id-block": config.limits.checkpoint_id_block,
     "attempt-block": config.limits.attempt_id_block,
+    "own-deletes": config.limits.own_deletes_max,
+    "pending": config.limits.pending_checkpoints_max,
 };
 
 const TIMES: [Setting; 5] = times! {
@@ -66,7 +68,7 @@ const TIMES: [Setting; 5] = times! {
 };
 
 /// Settings of another kind, and those that move a second number along.
-const OTHERS: [Setting; 6] = [
+const OTHERS: [Setting; 7] = [
     Setting {
         name: "store",
         read: |profile, word| {
@@ -116,6 +118,14 @@ const OTHERS: [Setting; 6] = [
             Ok(())
         },
         write: |profile| sometimes_millis(profile.config.renew_interval),
+    },
+    Setting {
+        name: "look",
+        read: |profile, word| {
+            profile.config.look_interval = sometimes(word)?;
+            Ok(())
+        },
+        write: |profile| sometimes_millis(profile.config.look_interval),
     },
     Setting {
         name: "faults",

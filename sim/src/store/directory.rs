@@ -111,6 +111,7 @@ impl DirectoryStore {
                 let name = match token {
                     StoreToken::ReadManifest(name) => ObjectName::Manifest(*name),
                     StoreToken::ReadCurrent
+                    | StoreToken::LookAtCurrent
                     | StoreToken::PutManifest(_)
                     | StoreToken::Swap(_)
                     | StoreToken::DeleteFile(_)

@@ -104,7 +104,7 @@ impl ObjectStore {
         match call {
             StoreCall::Read { token } => {
                 let name = match token {
-                    StoreToken::ReadCurrent => ObjectName::Current,
+                    StoreToken::ReadCurrent | StoreToken::LookAtCurrent => ObjectName::Current,
                     StoreToken::ReadManifest(name) => ObjectName::Manifest(*name),
                     StoreToken::PutManifest(_)
                     | StoreToken::Swap(_)

@@ -64,8 +64,6 @@ situations! {
     // ---- attempts and restores ----
     /// An attempt uploaded although another of its subtask is named.
     UnnamedAttemptUploaded,
-    /// What an attempt restores was dropped meanwhile.
-    RestoredCheckpointDropped,
     /// A checkpoint was restored by four attempts of one subtask.
     RestoredFourTimes,
     /// Two restores of different checkpoints were under way.
@@ -77,10 +75,6 @@ situations! {
     CompletedWithoutNewState,
     /// Three checkpoints completed without a commit between them that did anything else.
     ThreeCompletionsInARow,
-    /// A completion dropped three checkpoints or more.
-    ThreeSubsumedAtOnce,
-    /// A checkpoint completed whose cut is older than one that was restored since.
-    CompletedBesideARestore,
     // ---- pins ----
     /// A pinned checkpoint outlived its retention by three newer ones.
     PinOutlivedRetention,
@@ -202,8 +196,6 @@ impl World {
                     self.note(Situation::CompletionNobodyHeardOf, is_dead);
                     self.note(Situation::CompletedInAnOutage, outage);
                     self.note(Situation::CompletedWithoutNewState, packs);
-                    let restoring = self.restoring();
-                    self.note(Situation::CompletedBesideARestore, !restoring.is_empty());
                     self.situations.claims_in_a_row = 0;
                 }
                 Change::Claim { .. } => {
@@ -212,17 +204,12 @@ impl World {
                     self.note(Situation::ClaimOfTheDead, is_dead);
                     self.note(Situation::SixClaimsInARow, six);
                 }
-                Change::Subsume { checkpoints } => {
-                    self.note(Situation::ThreeSubsumedAtOnce, checkpoints.len() >= 3);
-                    let restoring = self.restoring();
-                    let dropped = checkpoints.iter().any(|it| restoring.contains(it));
-                    self.note(Situation::RestoredCheckpointDropped, dropped);
-                }
                 Change::Pin { .. } => self.note(Situation::PinOfTheDead, is_dead),
                 Change::Reserve { .. }
                 | Change::Describe { .. }
                 | Change::Deploy { .. }
                 | Change::End { .. }
+                | Change::Subsume { .. }
                 | Change::Condemn { .. }
                 | Change::Forget { .. }
                 | Change::Unpin { .. } => {}

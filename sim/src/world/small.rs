@@ -585,6 +585,7 @@ fn profile(bounds: &Bounds) -> Profile {
     config.tolerable_failures = 1_000;
     config.num_retained = bounds.retained;
     config.renew_interval = None;
+    config.look_interval = None;
     config.limits = Limits {
         checkpoint_id_block: 4,
         attempt_id_block: 2,

@@ -211,6 +211,7 @@ fn listing(listing: Listing) -> &'static str {
 fn token(token: &StoreToken) -> String {
     match token {
         StoreToken::ReadCurrent => "read CURRENT".to_owned(),
+        StoreToken::LookAtCurrent => "look at CURRENT".to_owned(),
         StoreToken::ReadManifest(name) => format!("read {name}"),
         StoreToken::PutManifest(name) => format!("put {name}"),
         StoreToken::Swap(name) => format!("swap CURRENT for {name}"),

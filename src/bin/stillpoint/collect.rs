@@ -227,7 +227,11 @@ impl Participant {
             )?;
         }
         let verb = if dry_run { "to delete" } else { "deleted" };
-        writeln!(f, "  {verb}: {} condemned files", self.deleted.len())?;
+        writeln!(
+            f,
+            "  {verb}: {}",
+            output::counted(self.deleted.len() as u64, "condemned file")
+        )?;
         for name in &self.deleted {
             writeln!(f, "    {name}")?;
         }
@@ -236,24 +240,28 @@ impl Participant {
         }
         writeln!(
             f,
-            "  left: {} files of retained checkpoints",
-            self.held_files
+            "  left: {} of retained checkpoints",
+            output::counted(self.held_files as u64, "file")
         )?;
         let kinds = [
             (
                 FileStanding::Released,
                 "released, to be condemned by the holder",
             ),
-            (FileStanding::OfLiveAttempt, "of a checkpoint under way"),
+            (
+                FileStanding::OfLiveAttempt,
+                "of the present attempt: of a checkpoint under way, or left by its process's death for the next holder",
+            ),
             (
                 FileStanding::Orphaned,
-                "orphaned: a holder's next sweep, or --take-over, deletes them",
+                "orphaned: to be deleted by a holder's next sweep, or by --take-over",
             ),
         ];
         for (standing, meaning) in kinds {
             let count = self.left_as(&standing);
             if count > 0 {
-                writeln!(f, "  left: {count} files {meaning}")?;
+                let files = output::counted(count as u64, "file");
+                writeln!(f, "  left: {files} {meaning}")?;
             }
         }
         output::unparsable(f, "  ", &self.unparsable)

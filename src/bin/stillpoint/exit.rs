@@ -72,7 +72,7 @@ impl Exit {
 
     pub fn of(error: &Error) -> Self {
         match error.kind() {
-            ErrorKind::Corrupt => Self::CheckFailed,
+            ErrorKind::Corrupt | ErrorKind::Missing => Self::CheckFailed,
             ErrorKind::Invalid => Self::Usage,
             ErrorKind::NotFound | ErrorKind::Subsumed => Self::NotFound,
             ErrorKind::Fenced
@@ -87,6 +87,7 @@ impl Exit {
             | ErrorKind::NoSpace
             | ErrorKind::Denied
             | ErrorKind::Unsupported
+            | ErrorKind::WritersNotHeld
             | ErrorKind::Other => Self::Unavailable,
             ErrorKind::Untrusted | ErrorKind::Internal => Self::Internal,
             // The library's kinds may come to be more; they are listed above as they do.

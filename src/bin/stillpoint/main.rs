@@ -150,5 +150,6 @@ fn refuse(error: &clap::Error) -> Exit {
     }
     let rendered = error.render().to_string();
     let cause = rendered.trim().trim_start_matches("error: ");
+    let cause = output::in_a_line(cause);
     output::print_error("", &Error::new(ErrorKind::Invalid, cause), true)
 }

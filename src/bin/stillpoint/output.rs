@@ -78,6 +78,20 @@ fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// A text of several lines as one.
+pub fn in_a_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
+}
+
+/// How many of something, in words.
+pub fn counted(count: u64, one: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    }
+}
+
 /// A text without what a terminal would obey: names come from outside.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
@@ -118,7 +132,7 @@ impl From<&Error> for Fault {
         Self {
             kind: error.kind().to_string(),
             message: error.message().to_owned(),
-            text: error.to_string(),
+            text: in_a_line(&error.to_string()),
             participant: error.participant().map(str::to_owned),
             checkpoint: error.checkpoint().map(|checkpoint| checkpoint.0),
             file: error.file().map(str::to_owned),

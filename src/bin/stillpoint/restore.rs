@@ -62,8 +62,8 @@ impl Display for Document {
         )?;
         writeln!(
             f,
-            "  {} files were fetched, {}; {} were there already",
-            self.fetched_files,
+            "  fetched: {}, {}; there already: {}",
+            output::counted(self.fetched_files as u64, "file"),
             output::bytes(self.fetched_bytes),
             self.kept_files,
         )?;

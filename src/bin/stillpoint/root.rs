@@ -8,10 +8,6 @@
 //! | empty, or a repository without participants | no error: there are no participants |
 //! | of another kind, or one participant's own | invalid |
 
-use std::fs;
-use std::io;
-use std::path::Path;
-
 use stillpoint::{Config, Error, ErrorKind, FileSystem, Inspection, Repository};
 
 use crate::arguments::{Wanted, Where};
@@ -32,9 +28,6 @@ pub struct Root {
     pub participants: Vec<String>,
 }
 
-/// What the store keeps beside the participants, and what file systems put into a directory.
-const OWN_NAMES: [&str; 3] = ["participants", ".tmp", "lost+found"];
-
 impl Root {
     /// Opens the repository; all its participants, or the one that was named.
     pub async fn open(at: &Where, access: Access, config: Config) -> Result<Self, Error> {
@@ -43,8 +36,6 @@ impl Root {
             Access::Read => store.read_only(),
             Access::Write => store.must_exist(),
         };
-        // A directory of another kind is left before anything is done in it.
-        check_kind(&at.root)?;
         let repository = Repository::builder(store)
             .with_config(config)
             .open()
@@ -120,42 +111,4 @@ fn listed(names: &[String]) -> String {
         0 => shown.join(", "),
         _ => format!("{} and {rest} more", shown.join(", ")),
     }
-}
-
-/// Refuses a directory that is there and is no repository. What can't be read at all, opening it
-/// will say.
-fn check_kind(root: &Path) -> Result<(), Error> {
-    let Ok(names) = names_in(root) else {
-        return Ok(());
-    };
-    if names.iter().any(|name| name == "participants") {
-        return Ok(());
-    }
-    let Some(foreign) = names
-        .iter()
-        .find(|name| !OWN_NAMES.contains(&name.as_str()))
-    else {
-        return Ok(());
-    };
-    let invalid = |cause: String| Err(Error::new(ErrorKind::Invalid, cause));
-    let shown = root.display();
-    if names.iter().any(|name| name == "CURRENT") && names.iter().any(|name| name == "manifest") {
-        return invalid(format!(
-            "{shown} is the directory of one participant; --root takes the repository's, which holds `participants`"
-        ));
-    }
-    invalid(format!(
-        "{shown} is no repository: it holds {foreign:?} and no `participants`"
-    ))
-}
-
-/// The names in a directory, in order, as far as they matter.
-fn names_in(root: &Path) -> io::Result<Vec<String>> {
-    const LOOKED_AT_MAX: usize = 10_000;
-    let mut names = Vec::new();
-    for entry in fs::read_dir(root)?.take(LOOKED_AT_MAX) {
-        names.push(entry?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort_unstable();
-    Ok(names)
 }

@@ -177,7 +177,7 @@ impl Coordinator {
         let RestoreFrom::Checkpoint(checkpoint) = intent.from else {
             return None;
         };
-        if !manifest.is_retained(checkpoint) {
+        if !guard!(RestoresOnlyRetained, manifest.is_retained(checkpoint)) {
             let retained = manifest.retained().collect();
             return Some(RefusalReason::NoSuchCheckpoint(checkpoint, retained));
         }

@@ -32,6 +32,9 @@ pub struct CoordinatorConfig {
     /// A leader that has had nothing to commit for so long commits an empty record, so that no
     /// standby takes it for dead. Without one it keeps still.
     pub renew_interval: Option<Duration>,
+    /// A leader that has had nothing to commit for so long reads `CURRENT`, and so learns that it was
+    /// deposed. Without one it learns that by its next commit only.
+    pub look_interval: Option<Duration>,
     /// The bounds of the machine.
     pub limits: Limits,
 }
@@ -47,6 +50,7 @@ impl Default for CoordinatorConfig {
             tolerable_failures: 0,
             num_retained: 3,
             renew_interval: None,
+            look_interval: Some(Duration::from_secs(10)),
             limits: Limits::default(),
         }
     }
@@ -88,6 +92,9 @@ impl CoordinatorConfig {
         }
         if let Some(interval) = self.renew_interval.filter(|interval| *interval < least) {
             return bad("renew_interval", &interval, "at least 10 ms");
+        }
+        if let Some(interval) = self.look_interval.filter(|interval| *interval < least) {
+            return bad("look_interval", &interval, "at least 10 ms");
         }
         if self.max_concurrent == 0 || self.max_concurrent > self.limits.pending_checkpoints_max {
             let wanted = "from 1 to pending_checkpoints_max";

@@ -12,7 +12,6 @@ use super::timers::Timer;
 use crate::protocol::answer::{Answer, Failure};
 use crate::protocol::deletes;
 use crate::protocol::id::FileName;
-use crate::protocol::marks::guard;
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{StoreCall, StorePayload};
 use crate::protocol::time::Timestamp;
@@ -78,11 +77,8 @@ impl Coordinator {
         let max = self.config.limits.deletes_in_flight_max;
         while let Some(file) = self.deletes.files.next(max) {
             let condemned = self.manifest().tombstones().contains(&file);
-            if guard!(DeletesOnlyTombstones, condemned) {
-                self.store(StoreCall::DeleteFile { name: file });
-            } else {
-                self.deletes.files.remove(file);
-            }
+            assert!(condemned, "{file} is to be deleted and is no tombstone");
+            self.store(StoreCall::DeleteFile { name: file });
         }
     }
 

@@ -98,7 +98,7 @@ impl Coordinator {
         let spared = self.spared(completes);
         let mut released: BTreeSet<FileName> = manifest.released().keys().copied().collect();
         released.extend(self.freed_by(covered, changes).into_keys());
-        released.retain(|file| guard!(ReturningIsSpared, !spared.contains(file)));
+        released.retain(|file| !spared.contains(file));
         let mut files: BTreeSet<FileName> = self.staged_garbage(completes).into_iter().collect();
         files.extend(self.orphaned_garbage(completes));
         files.extend(&released);

@@ -12,6 +12,7 @@ use super::event::RestoreFrom;
 use super::{Coordinator, Phase};
 use crate::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
 use crate::protocol::manifest::{Operator, PinOwner};
+use crate::protocol::marks::guard;
 use crate::protocol::outcome::{Ignored, Outcome};
 
 /// Attempts that are to be named.
@@ -163,7 +164,8 @@ impl Coordinator {
         self.intents.pins.retain(|intent| {
             let pin = (intent.checkpoint, intent.owner.clone());
             let has_pin = pins.contains(&pin);
-            let reason = if !manifest.is_retained(intent.checkpoint) {
+            let is_retained = manifest.is_retained(intent.checkpoint);
+            let reason = if !guard!(PinsOnlyRetained, is_retained) {
                 let retained = manifest.retained().collect();
                 Some(RefusalReason::NoSuchCheckpoint(intent.checkpoint, retained))
             } else if intent.begins && has_pin {

@@ -255,6 +255,7 @@ impl Coordinator {
         self.tell_of_leadership(now);
         self.arm_periodic(now);
         self.arm_renew(now);
+        self.arm_look(now);
         self.timers
             .arm(Timer::Sweep, now + self.config.limits.sweep_pause);
         self.moved_to(now, current, tag);
@@ -403,6 +404,7 @@ impl Coordinator {
         self.garbage = super::garbage::Candidates::default();
         self.deletes = super::deletes::Deletes::default();
         self.sweep = super::sweep::Sweep::default();
+        self.looking = false;
         self.timers.clear();
         self.phase = phase;
     }
@@ -448,10 +450,10 @@ impl Coordinator {
     pub(super) fn load_reason(&self) -> alloc::string::String {
         match &self.loader {
             Some(loader) => {
-                let waited_for: Vec<_> = loader.waiting_for().collect();
-                alloc::format!("{waited_for:?}")
+                let waited_for: Vec<_> = loader.waiting_for().map(ToString::to_string).collect();
+                waited_for.join(", ")
             }
-            None => "the manifest is to be read again after trouble".to_string(),
+            None => "the manifest to be read again after trouble".to_string(),
         }
     }
 }

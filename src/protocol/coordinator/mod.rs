@@ -12,6 +12,7 @@
 //! | `life` | becoming leader, being deposed, resigning |
 //! | `intents` | requests that wait for a commit |
 //! | `commits`, `settle` | what one commit holds, and what follows from its end |
+//! | `look` | whether somebody else leads, while there is nothing to commit |
 //! | `follow` | records that guests committed meanwhile |
 //! | `snapshot` | full snapshots of the manifest beside the commits |
 //! | `queue`, `trigger` | which request starts a checkpoint when |
@@ -46,6 +47,7 @@ mod follow;
 mod garbage;
 mod intents;
 mod life;
+mod look;
 mod pending;
 mod queue;
 mod settle;
@@ -172,6 +174,8 @@ pub struct Coordinator {
     garbage: garbage::Candidates,
     deletes: deletes::Deletes,
     sweep: sweep::Sweep,
+    /// A look at `CURRENT` is awaited.
+    looking: bool,
 }
 
 impl Coordinator {
@@ -210,6 +214,7 @@ impl Coordinator {
             garbage: garbage::Candidates::default(),
             deletes: deletes::Deletes::default(),
             sweep: sweep::Sweep::default(),
+            looking: false,
         };
         coordinator.load(now);
         coordinator
@@ -319,6 +324,7 @@ impl Coordinator {
             Timer::Sweep => self.sweep_on(),
             Timer::Forget => self.deletes.forget_now(),
             Timer::Renew => self.intents.renew(),
+            Timer::Look => self.look(now),
             Timer::Lead => self.tell_of_leadership_again(now),
             Timer::DeleteManifest(name) => self.delete_manifest_object_again(name),
         }
@@ -350,6 +356,7 @@ impl Coordinator {
                 self.listed(now, *listing, answer)
             }
             StoreToken::Create => self.created(now, answer),
+            StoreToken::LookAtCurrent => self.looked(answer),
             StoreToken::ReadCurrent
             | StoreToken::ReadManifest(_)
             | StoreToken::List(_)

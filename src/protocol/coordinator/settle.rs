@@ -220,6 +220,7 @@ impl Coordinator {
     /// `CURRENT` is known to hold this; what it names no more is obsolete.
     pub(super) fn moved_to(&mut self, now: Timestamp, current: Current, tag: Tag) {
         self.arm_renew(now);
+        self.arm_look(now);
         let confirmed = self
             .confirmed
             .as_mut()

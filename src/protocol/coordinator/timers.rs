@@ -34,6 +34,8 @@ pub enum Timer {
     Forget,
     /// Commit an empty record, so that no standby takes this leader for dead.
     Renew,
+    /// Look at `CURRENT`, to learn whether somebody else leads.
+    Look,
     /// Tell attempts that did not attach yet of this leader again.
     Lead,
     /// Delete a manifest object again.

@@ -88,7 +88,10 @@ impl Coordinator {
             under_way: self.pending.len() + self.committing.len(),
             pause_over: !self.timers.is_armed(Timer::Pause),
             all_running: self.all_running(),
-            id_at_hand: self.next_checkpoint < self.manifest().next_checkpoint(),
+            id_at_hand: guard!(
+                IdsAreReserved,
+                self.next_checkpoint < self.manifest().next_checkpoint()
+            ),
         }
     }
 

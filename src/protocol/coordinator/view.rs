@@ -82,6 +82,21 @@ pub enum Waiting {
     Delete(String),
 }
 
+/// Names, in words.
+struct Listed<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, name) in self.0.iter().enumerate() {
+            if index > 0 {
+                f.write_str(", ")?;
+            }
+            fmt::Display::fmt(name, f)?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,7 +108,16 @@ impl fmt::Display for Waiting {
                 checkpoints,
                 doubt,
             } => {
-                write!(f, "{checkpoints:?} wait for {step}")?;
+                if checkpoints.is_empty() {
+                    write!(f, "the coordinator waits for {step}")?;
+                } else {
+                    let verb = if checkpoints.len() == 1 {
+                        "waits"
+                    } else {
+                        "wait"
+                    };
+                    write!(f, "{} {verb} for {step}", Listed(checkpoints))?;
+                }
                 doubt
                     .as_ref()
                     .map_or(Ok(()), |doubt| write!(f, "; in doubt: {doubt}"))
@@ -104,9 +128,11 @@ impl fmt::Display for Waiting {
                 checkpoint,
                 subtasks,
             } => {
-                write!(f, "{checkpoint} waits for {subtasks:?}")
+                write!(f, "{checkpoint} waits for {}", Listed(subtasks))
             }
-            Self::Attempts(attempts) => write!(f, "triggers wait for {attempts:?} to run"),
+            Self::Attempts(attempts) => {
+                write!(f, "triggers wait for {} to run", Listed(attempts))
+            }
             Self::Queue(requests) => write!(f, "{requests} requests wait for their turn"),
             Self::Delete(what) => f.write_str(what),
         }

@@ -96,7 +96,7 @@ impl Core {
         }
         if self.cut.is_some() {
             let cause = "a cut waits for its checkpoint already";
-            return Err(self.about(Error::new(ErrorKind::Busy, cause)));
+            return Err(self.blaming_store(Error::new(ErrorKind::Busy, cause)));
         }
         Ok(())
     }

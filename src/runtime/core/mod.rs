@@ -13,6 +13,7 @@
 //! | `cuts` | from a cut to its checkpoint; what uploads read |
 //! | `notices` | what the coordinator tells; what becomes of a checkpoint |
 //! | `cleaning` | how far the cleaner has come |
+//! | `trouble` | what is wrong with the store, and who is told |
 //!
 //! Everything here is plain data behind the driver's lock: nothing waits. Effects are returned and
 //! carried out by the driver, beside each other; the machines allow any order.
@@ -25,6 +26,7 @@
 mod cleaning;
 mod cuts;
 mod notices;
+mod trouble;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -54,6 +56,8 @@ use cleaning::{begins_sweep, ends_sweep};
 pub(super) use cuts::{Content, CutTaken, Fate, Upload};
 use cuts::{Held, HeldCut};
 use notices::{Trouble, UnderWay};
+use trouble::Troubles;
+pub(super) use trouble::Work;
 
 /// The one operator and the one subtask of a participant.
 pub(super) const OPERATOR: OperatorId = OperatorId(0);
@@ -127,6 +131,8 @@ pub(super) struct Core {
     under_way: BTreeMap<CheckpointId, UnderWay>,
     /// Of the first checkpoint since the last completed one that took too long.
     first_trouble: Option<(CheckpointId, Trouble)>,
+    /// What is wrong with the store.
+    troubles: Troubles,
     snapshots: BTreeMap<CheckpointId, Held>,
     uploads: BTreeMap<FileName, oneshot::Sender<()>>,
     closing: bool,
@@ -180,6 +186,7 @@ impl Core {
             wanted: VecDeque::new(),
             under_way: BTreeMap::new(),
             first_trouble: None,
+            troubles: Troubles::default(),
             snapshots: BTreeMap::new(),
             uploads: BTreeMap::new(),
             closing: false,
@@ -232,12 +239,14 @@ impl Core {
         self.end.as_ref()
     }
 
-    /// Whether the end came in good order; the final error if it came otherwise.
-    pub(super) fn closed(&self) -> Result<(), Error> {
-        match &self.end {
-            Some(_) if self.resigned => Ok(()),
-            Some(_) | None => self.check(),
-        }
+    /// Whether the end came in good order, if it has come: the final error if it came otherwise.
+    pub(super) fn closed(&self) -> Option<Result<(), Error>> {
+        let error = self.end.as_ref()?;
+        Some(if self.resigned {
+            Ok(())
+        } else {
+            Err(error.clone())
+        })
     }
 
     /// When [`Input::Time`] is wanted next.

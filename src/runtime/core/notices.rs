@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::cuts::{Fate, HeldCut};
-use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing};
+use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing, Work};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::coordinator::{self, AbortReason, RefusalReason};
@@ -69,7 +69,7 @@ impl Core {
                 ..
             } => {}
             Notice::Refused { request, reason } => {
-                let error = self.about(end::refused(reason));
+                let error = self.blaming_store(end::refused(reason));
                 self.refused(request, error, effects);
             }
             Notice::Done { request: _ } => {}
@@ -81,10 +81,10 @@ impl Core {
             Notice::Unparsable { names } => self.unparsable(names, effects),
             Notice::Warned { warning } => self.warned(&warning, effects),
             Notice::StoreTrouble { error } => {
-                self.store_trouble(load::error(error), "read", effects)
+                self.store_failed(self.now, Work::Read, load::error(error), effects);
             }
             Notice::CommitFailed { failure } | Notice::SnapshotFailed { failure } => {
-                self.store_trouble(Error::from(failure), "written", effects);
+                self.store_failed(self.now, Work::Commit, Error::from(failure), effects);
             }
             // A request can only be the deployment: whoever attaches is told of the end, which
             // follows. Whether its attempt is named makes no difference to anybody then.
@@ -159,13 +159,6 @@ impl Core {
         effects.push(Effect::Report(ParticipantEvent::Warned {
             warning: warning.to_string(),
         }));
-    }
-
-    /// `done` says what can't be done with the manifest now.
-    fn store_trouble(&self, error: Error, done: &str, effects: &mut Vec<Effect>) {
-        let error = self.about(error);
-        tracing::warn!(%error, "the manifest can't be {done} now; it is tried again");
-        effects.push(Effect::Report(ParticipantEvent::StoreTrouble { error }));
     }
 
     pub(super) fn remember_restorable(&mut self) {
@@ -310,7 +303,7 @@ impl Core {
             return;
         };
         let error = self
-            .about(end::expired_for(error, under_way.trouble.as_ref()))
+            .blaming_store(end::expired_for(error, under_way.trouble.as_ref()))
             .with_checkpoint(checkpoint)
             .with_phase(Phase::Checkpoint);
         if let (ErrorKind::Deadline, None, Some(trouble)) =

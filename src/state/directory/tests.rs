@@ -62,6 +62,8 @@ fn one_user_at_a_time() {
     let one = StateDirectory::take(base.path()).unwrap();
     let error = StateDirectory::take(base.path()).unwrap_err();
     assert!(matches!(error, DirectoryError::InUse { .. }), "{error}");
+    let own = format!("this process ({})", std::process::id());
+    assert!(error.to_string().contains(&own), "{error}");
     drop(one);
     StateDirectory::take(base.path()).unwrap();
 }

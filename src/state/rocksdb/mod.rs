@@ -153,7 +153,7 @@ impl RocksDb {
             count => Err(Failure::new(
                 FailureKind::Untrusted,
                 format!(
-                    "rocksdb has had {count} background errors in {}; its file LOG says which",
+                    "background errors that rocksdb has had in {}: {count}; its file LOG says which",
                     self.database.path().display()
                 ),
             )),
@@ -168,7 +168,7 @@ impl RocksDb {
             return Ok(());
         }
         Err(Failure::new(
-            FailureKind::Other,
+            FailureKind::WritersNotHeld,
             format!(
                 "{} was written during the cut (sequence numbers {sequence} to {now}): hold the writers, \
                  with a write gate for instance",
@@ -321,8 +321,16 @@ impl StateBackend for RocksDb {
         }
         self.trusted()?;
         options::check(home)?;
-        // A database opened for reading only refuses here.
-        let _held = DeletionsHeld::new(Arc::clone(&self.database))?;
+        let _held = DeletionsHeld::new(Arc::clone(&self.database)).map_err(|failure| {
+            if failure.kind != FailureKind::Unsupported {
+                return failure;
+            }
+            let cause = format!(
+                "{} was opened for reading only: open it for writing to take checkpoints of it",
+                home.display()
+            );
+            Failure::new(FailureKind::Unsupported, cause)
+        })?;
         if let Some(db) = self.database.as_default() {
             Sorted::new(list(db)?, home)?;
             let names = self.list_families()?;

@@ -29,6 +29,7 @@ mod failure;
 mod list;
 pub(super) mod local;
 mod open;
+mod place;
 mod probe;
 mod publish;
 mod root;

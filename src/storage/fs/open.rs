@@ -8,10 +8,10 @@ use std::sync::Arc;
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::FileStore;
 use super::blocking::{self, Lane, Permits};
 use super::root::{Root, stat_at, sync_directory};
 use super::temporary::Temporaries;
+use super::{FileStore, place};
 use crate::protocol::answer::Answer;
 use crate::storage::{BlobStore, OpenError, OpenErrorKind, OpenStore, Opening};
 
@@ -78,16 +78,25 @@ impl FileSystem {
         self
     }
 
-    /// Opens the directory and removes the temporary files of writers that died.
+    /// Opens the directory as a plain store, whatever it holds, and removes the temporary files of
+    /// writers that died. A [`Repository`](crate::Repository) opens one only where it is at home: in
+    /// a directory that is absent, empty or a repository, and not in that of a state.
     ///
     /// # Errors
     /// When it is absent and is not to be created, may not be read, or is something else.
     pub async fn open(&self) -> Result<FileStore, OpenError> {
+        self.open_if(|_| Ok(())).await
+    }
+
+    async fn open_if(
+        &self,
+        check: impl FnOnce(&Path) -> Result<(), String> + Send + 'static,
+    ) -> Result<FileStore, OpenError> {
         let options = self.clone();
         let permits = Permits::new();
         let of_store = permits.clone();
         let opened = blocking::run(&permits, Lane::Current, move |_| {
-            Ok(options.open_blocking(of_store))
+            Ok(options.open_blocking(of_store, check))
         });
         match opened.await {
             Answer::Done(opened) => opened,
@@ -98,8 +107,13 @@ impl FileSystem {
         }
     }
 
-    fn open_blocking(&self, permits: Permits) -> Result<FileStore, OpenError> {
+    fn open_blocking(
+        &self,
+        permits: Permits,
+        check: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<FileStore, OpenError> {
         let path = std::path::absolute(&self.path).map_err(|error| self.fail(error))?;
+        check(&path).map_err(|cause| self.error(OpenErrorKind::NotARepository, cause))?;
         if self.is_created {
             make_root(&path).map_err(|error| self.fail(error))?;
         }
@@ -149,7 +163,7 @@ impl FileSystem {
 impl OpenStore for FileSystem {
     fn open_store(&self) -> Opening<'_> {
         Box::pin(async move {
-            let store = self.open().await?;
+            let store = self.open_if(place::check).await?;
             Ok(Arc::new(store) as Arc<dyn BlobStore>)
         })
     }

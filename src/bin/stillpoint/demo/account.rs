@@ -159,7 +159,7 @@ impl Account {
         let kills = self.kills_that_count();
         if kills < self.kills_wanted {
             reasons.push(format!(
-                "{kills} kills fell into an upload, {} were wanted",
+                "kills that fell into an upload: {kills}, wanted: {}",
                 self.kills_wanted
             ));
         }
@@ -249,8 +249,9 @@ impl Account {
             let (keys, events, kills) = (self.keys, self.events, self.kills_that_count());
             writeln!(
                 f,
-                "\nMATCHED: {keys} keys are what {events} events make them, after {kills} kills during uploads \
-                 ({seconds} s)"
+                "\nMATCHED: {keys} keys are what {events} events make them, after {} during uploads \
+                 ({seconds} s)",
+                output::counted(kills, "kill")
             )?;
         } else {
             writeln!(f, "\nDID NOT MATCH ({seconds} s):")?;

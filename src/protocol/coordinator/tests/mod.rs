@@ -10,5 +10,6 @@ mod bounds;
 mod commits;
 mod garbage;
 mod lifecycle;
+mod look;
 mod unknown;
 mod world;

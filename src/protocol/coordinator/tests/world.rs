@@ -59,7 +59,7 @@ impl Store {
         Some(match call {
             StoreCall::Read { token } => {
                 let name = match token {
-                    StoreToken::ReadCurrent => ObjectName::Current,
+                    StoreToken::ReadCurrent | StoreToken::LookAtCurrent => ObjectName::Current,
                     StoreToken::ReadManifest(name) => ObjectName::Manifest(name),
                     other => panic!("{other:?} reads nothing"),
                 };

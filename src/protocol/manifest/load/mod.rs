@@ -235,7 +235,8 @@ impl Loader {
                 let result = result.map(|payload| content(token, payload).0);
                 self.on_object(*name, result);
             }
-            StoreToken::PutManifest(_)
+            StoreToken::LookAtCurrent
+            | StoreToken::PutManifest(_)
             | StoreToken::Swap(_)
             | StoreToken::DeleteFile(_)
             | StoreToken::DeleteManifest(_)
@@ -258,6 +259,7 @@ impl Loader {
                 limit: self.limits.list_page_max,
             },
             StoreToken::ReadCurrent
+            | StoreToken::LookAtCurrent
             | StoreToken::ReadManifest(_)
             | StoreToken::PutManifest(_)
             | StoreToken::Swap(_)
