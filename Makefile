@@ -39,6 +39,8 @@ demo: setup
 test: setup
 	$(SAY) '== tests that need no C++: some 5 minutes on 2 cores the first time'
 	@$(CARGO) test
+	$(SAY) '== a crate outside the workspace holds a store of its own to the contract: some 1 minute on 2 cores'
+	@$(CARGO) test --manifest-path examples/own_store/Cargo.toml --target-dir target --test contract
 	$(SAY) '== a hundred thousand seeds, and the rare situations that they must reach: some 5 minutes on 2 cores'
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --seeds 0..100000
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --length long --seeds 0..100

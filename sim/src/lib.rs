@@ -24,4 +24,6 @@ pub mod run;
 pub mod scenario;
 pub mod shrink;
 pub mod store;
+#[cfg(feature = "suite")]
+pub mod suite;
 pub mod world;

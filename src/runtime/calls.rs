@@ -55,7 +55,7 @@ pub(super) async fn execute(
             after,
             limit,
         } => {
-            let call = store.list(prefix(listing), after.as_deref(), limit);
+            let call = whole(store.list(prefix(listing), after.as_deref(), limit));
             at_once(call, deadline)
                 .await
                 .map(|found| page(found, listing))
@@ -99,6 +99,16 @@ pub(super) fn prefix(listing: Listing) -> &'static str {
         Listing::Manifest => MANIFEST_PREFIX,
         Listing::Root => "",
     }
+}
+
+/// A call for a page in which nothing may be missing.
+pub(super) fn whole(list: Call<'_, Page>) -> Call<'_, Page> {
+    Box::pin(async move {
+        match list.await {
+            Answer::Done(page) => page.whole().map_or_else(Answer::Failed, Answer::Done),
+            other @ (Answer::Refused | Answer::Failed(_) | Answer::Unknown(_)) => other,
+        }
+    })
 }
 
 /// A page of names. Whether a root holds objects is not told by what can be none: file systems and

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use tokio::task::JoinSet;
 
-use super::calls::{at_once, patiently};
+use super::calls::{at_once, patiently, whole};
 use super::core::{OPERATOR, SUBTASK};
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
@@ -318,7 +318,9 @@ impl Inspection {
     ///
     /// # Errors
     /// As [`Claim::restore_into`](super::Claim::restore_into), and [`ErrorKind::Subsumed`] if the
-    /// checkpoint was dropped meanwhile, naming the newer ones. No half-filled directory is left.
+    /// checkpoint was dropped meanwhile, naming the newer ones. A directory that was absent or empty
+    /// is so again; in one that held state before, what is right and what was fetched stays for the
+    /// next call.
     pub async fn restore(
         &self,
         checkpoint: CheckpointId,
@@ -418,7 +420,7 @@ impl Inspection {
         let mut after: Option<String> = None;
         let limit = self.around.config.checkpoints.limits.list_page_max;
         loop {
-            let list = self.around.store.list("", after.as_deref(), limit);
+            let list = whole(self.around.store.list("", after.as_deref(), limit));
             let page = done(at_once(list, self.around.config.progress_deadline).await)?;
             after = page.more.then(|| page.names.last().cloned()).flatten();
             for name in page.names {

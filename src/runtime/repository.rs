@@ -142,7 +142,8 @@ impl Repository {
         Claim::make(participant, around).await
     }
 
-    /// The names of the participants that have a directory here, in order of their escaped form.
+    /// The names of the participants that have a directory here, in order of their escaped form. One
+    /// whose directory can't be read is among them.
     ///
     /// Cancel safe: it only reads.
     ///
@@ -162,7 +163,8 @@ impl Repository {
     }
 
     /// The participants whose parts have names that begin so, and what else does: a folder, of a
-    /// participant or not, is passed over as soon as a name in it is met.
+    /// participant or not, is passed over as soon as a name in it is met. One that can't be looked
+    /// into keeps nobody from the others: whoever asks for it is told.
     async fn listed(&self, prefix: &str) -> Result<(Vec<String>, Vec<String>)> {
         let (mut participants, mut others) = (Vec::new(), Vec::new());
         let mut after: Option<String> = None;

@@ -91,7 +91,8 @@ impl RestoreOptions {
     }
 
     /// Gives up after this time: nothing more is begun, and what is being fetched is awaited. What
-    /// was fetched by then stays for the next try of a [`Claim`](super::Claim).
+    /// was fetched by then stays for the next try of a [`Claim`](super::Claim), and for that of a
+    /// guest if the directory held state before.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
@@ -191,7 +192,7 @@ pub(super) async fn empty(directory: Arc<StateDirectory>) -> Result<()> {
 pub(super) enum Unfilled {
     /// It stays as it is, for the next try.
     Kept,
-    /// It is left as empty, or absent, as it was.
+    /// One that was empty or absent is so again; one that held state before stays for the next try.
     Discarded,
 }
 

@@ -151,18 +151,16 @@ impl Removed {
 fn lock_base(base: &Path) -> Result<File, Failure> {
     let path = base.join(LOCK);
     step("lock", &path);
-    unlinked::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true);
+    unlinked::open(&mut options, &path)
         .and_then(|file| file.lock().map(|()| file))
         .map_err(|error| failed(&error, format_args!("locking {}", path.display())))
 }
 
 /// The lock of an attempt's directory if the attempt is dead, held; `None` if it lives.
 fn lock_of_dead(directory: &Path) -> io::Result<Option<LockOfDead>> {
-    match File::open(directory.join(LOCK)) {
+    match unlinked::open(File::options().read(true), &directory.join(LOCK)) {
         Ok(file) => match file.try_lock() {
             Ok(()) => Ok(Some(LockOfDead(Some(file)))),
             Err(TryLockError::WouldBlock) => Ok(None),

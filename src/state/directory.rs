@@ -14,7 +14,8 @@
 //! A directory is taken if it is absent, empty, or ours and not in use. Anything else is refused
 //! and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock. A database may
 //! outlive that, and may be opened without it: as long as any process locks the database's own
-//! `LOCK`, the directory is in use as well.
+//! `LOCK`, the directory is in use as well. One that is opened for reading only, or as a secondary,
+//! locks nothing: whoever opens it so sees to it that no restore goes on meanwhile.
 //!
 //! Invariants: nothing is removed before the lock is held and `OURS` was found or written into an
 //! empty directory; symbolic links are never followed; a directory that is being filled can't be taken for a database, since `CURRENT`
@@ -23,13 +24,13 @@
 //!
 //! What it does not do: fetch anything, or know any state backend. Everything here blocks.
 
+mod locks;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -133,7 +134,7 @@ impl StateDirectory {
     /// # Errors
     /// See [`DirectoryError`].
     pub fn take(path: &Path) -> Result<Self, DirectoryError> {
-        let made = make(path)?;
+        let new_in = make(path)?;
         let found = contents(path)?;
         let own = path.join(OWN_FOLDER);
         // A link in the place of our folder is not ours, and leads elsewhere.
@@ -152,7 +153,7 @@ impl StateDirectory {
             Ok(()) | Err(_) => {}
         }
         let lock = lock(path, &own)?;
-        if let Some(holder) = holder(path, &path.join(DATABASE_LOCK), "POSIX")? {
+        if let Some(holder) = locks::record_lock_holder(path, &path.join(DATABASE_LOCK))? {
             return Err(DirectoryError::InUse {
                 path: path.to_owned(),
                 by: format!("a RocksDB is open in it, in {holder}"),
@@ -161,15 +162,15 @@ impl StateDirectory {
         let directory = Self {
             path: path.to_owned(),
             was_empty: foreign.is_none(),
-            was_made: made,
+            was_made: !new_in.is_empty(),
             _lock: lock,
             appending: Mutex::new(()),
         };
         if !ours {
             directory.write_durably(OURS, OURS_TEXT)?;
             sync_directory(path)?;
-            if made {
-                sync_directory(path.parent().unwrap_or(path))?;
+            for above in new_in {
+                sync_directory(&above)?;
             }
         }
         Ok(directory)
@@ -282,7 +283,7 @@ impl StateDirectory {
     /// When it is none.
     pub fn open_pack(&self) -> Result<StoredPack<File>, PackError> {
         let path = self.own(PACK).join(PACK_NAME);
-        let opened = File::open(&path)
+        let opened = unlinked::open(File::options().read(true), &path)
             .map_err(|error| failed(&error, format_args!("reading {}", path.display())))?;
         StoredPack::open(opened)
     }
@@ -334,15 +335,17 @@ impl StateDirectory {
         self.begin(&BTreeSet::new(), std::iter::empty())
     }
 
-    /// Gives a restore up: all state is removed, and the directory too if it was made for this.
+    /// Gives a restore up: a directory that was absent or empty is so again. One that held state
+    /// before stays as it is: what is right in it, and what was fetched, the next try keeps.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
     pub fn discard(self) -> Result<(), Failure> {
-        self.clear()?;
-        if self.was_empty {
-            remove(&self.path.join(OWN_FOLDER))?;
+        if !self.was_empty {
+            return Ok(());
         }
+        self.clear()?;
+        remove(&self.path.join(OWN_FOLDER))?;
         if self.was_made {
             step("remove directory", &self.path);
             fs::remove_dir(&self.path).map_err(|error| {
@@ -408,23 +411,38 @@ impl StateDirectory {
     }
 }
 
-/// Makes the directory and those above it. Whether it had to.
-fn make(path: &Path) -> Result<bool, DirectoryError> {
+/// Makes the directory and those above it that are missing. Answers the directories that got a new
+/// entry by that, the lowest first: none if it was there.
+fn make(path: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
     let not_a_directory = || DirectoryError::NotADirectory {
         path: path.to_owned(),
     };
     match fs::metadata(path) {
-        Ok(found) if found.is_dir() => return Ok(false),
+        Ok(found) if found.is_dir() => return Ok(Vec::new()),
         Ok(_) => return Err(not_a_directory()),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(not_a_directory()),
         Err(error) => return Err(failed(&error, format_args!("reading {}", path.display())).into()),
     }
+    let missing = |path: &&Path| {
+        !path.as_os_str().is_empty()
+            && fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    let new_in = path.ancestors().take_while(missing).map(above).collect();
     step("make directory", path);
     match fs::create_dir_all(path) {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(new_in),
         Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
         Err(error) => Err(failed(&error, format_args!("making {}", path.display())).into()),
+    }
+}
+
+/// The directory that a path's last part lies in. Of a path with one part, that is the current one.
+fn above(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        Some(_) => PathBuf::from("."),
+        None => path.to_owned(),
     }
 }
 
@@ -450,17 +468,15 @@ fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
     let lock_path = own.join(LOCK);
     let doing = format_args!("locking {}", lock_path.display()).to_string();
     step("lock", &lock_path);
-    let file = unlinked::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&lock_path)
-        .map_err(|error| failed(&error, &doing))?;
+    let file = unlinked::open(
+        File::options().create(true).truncate(false).write(true),
+        &lock_path,
+    )
+    .map_err(|error| failed(&error, &doing))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            let holder = holder(path, &lock_path, "FLOCK")?;
-            let holder = holder.unwrap_or_else(|| "a process".to_owned());
+            let holder = locks::whole_lock_holder(path, &lock_path)?;
             Err(DirectoryError::InUse {
                 path: path.to_owned(),
                 by: format!("a participant or a restore holds it, in {holder}"),
@@ -468,56 +484,6 @@ fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
         }
         Err(TryLockError::Error(error)) => Err(failed(&error, &doing).into()),
     }
-}
-
-/// The process, this one included, that holds a lock of this class on a file of the directory.
-///
-/// The file is not opened to find out: closing it again would free all record locks that this
-/// process itself holds on it. Linux lists the locks; where there is no such list, `None`.
-fn holder(directory: &Path, file: &Path, class: &str) -> Result<Option<String>, Failure> {
-    let Some(found) = found(file)? else {
-        return Ok(None);
-    };
-    let Ok(locks) = fs::read_to_string("/proc/locks") else {
-        return Ok(None);
-    };
-    let Some((major, minor)) = listed_device(directory) else {
-        return Ok(None);
-    };
-    let listed = format!("{major:02x}:{minor:02x}:{}", found.ino());
-    // "7: POSIX  ADVISORY  WRITE 4711 fd:00:1234 0 EOF"
-    let process = locks.lines().find_map(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        if fields.next() != Some(class) {
-            return None;
-        }
-        let fields: Vec<_> = fields.collect();
-        let at = fields.iter().position(|field| *field == listed)?;
-        Some(*at.checked_sub(1).and_then(|before| fields.get(before))?)
-    });
-    Ok(process.map(|process| match process.parse::<u32>() {
-        Ok(process) if process == std::process::id() => format!("this process ({process})"),
-        Ok(process) => format!("process {process}"),
-        // One of another container, or of another machine.
-        Err(_) => "a process that can't be seen from here".to_owned(),
-    }))
-}
-
-/// The device on which the kernel's lists say a directory's files lie. It is not always the one
-/// that `stat` answers: of btrfs and overlays the lists name the whole file system.
-fn listed_device(directory: &Path) -> Option<(u32, u32)> {
-    let opened = File::open(directory).ok()?;
-    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd())).ok()?;
-    let mount = about
-        .lines()
-        .find_map(|line| line.strip_prefix("mnt_id:"))?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let device = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        (fields.next() == Some(mount.trim())).then(|| fields.nth(1))?
-    })?;
-    let (major, minor) = device.split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// Removes a file, a link or a folder with all that is in it. Whether there was one.

@@ -1,9 +1,9 @@
 //! How what was done to a folder becomes durable.
 
-use std::fs::File;
 use std::path::Path;
 
 use super::failure::failed;
+use super::unlinked;
 use crate::protocol::answer::Failure;
 use crate::protocol::id::LocalName;
 use crate::steps::step;
@@ -11,7 +11,7 @@ use crate::steps::step;
 /// Makes durable what was named, renamed and removed in a folder.
 pub(super) fn sync_directory(path: &Path) -> Result<(), Failure> {
     step("sync directory", path);
-    File::open(path)
+    unlinked::open_directory(path)
         .and_then(|directory| directory.sync_all())
         .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
 }

@@ -9,7 +9,7 @@
 //! length, inode and time of change are what they were when it was written.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -25,6 +25,8 @@ use crate::steps::step;
 const MAGIC: [u8; 8] = *b"STILMARK";
 const FORMAT: u32 = 1;
 const FRAME_BYTES: usize = 4 + 8;
+/// Marks of some hundred thousand files with long names. More is damage, and costs a download.
+const MARKS_BYTES_MAX: u64 = 256 << 20;
 
 /// Which stored file a local one is, and how to tell that it still is.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -65,7 +67,7 @@ impl Mark {
 /// The marks of a directory, the last one of each local name. Absent or damaged is none.
 pub(super) fn read(path: &Path) -> BTreeMap<LocalName, Mark> {
     let mut marks = BTreeMap::new();
-    let Ok(bytes) = fs::read(path) else {
+    let Ok(bytes) = unlinked::read(path, MARKS_BYTES_MAX) else {
         return marks;
     };
     let Some(mut rest) = bytes.strip_prefix(header().as_slice()) else {
@@ -91,7 +93,7 @@ fn take(bytes: &[u8]) -> Option<(Mark, &[u8])> {
 
 /// Adds a mark at the end.
 pub(super) fn append(path: &Path, mark: &Mark) -> io::Result<()> {
-    let mut file = unlinked::options().append(true).open(path)?;
+    let mut file = unlinked::open(File::options().append(true), path)?;
     file.write_all(&frame(mark)?)
 }
 

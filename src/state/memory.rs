@@ -19,7 +19,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::failure::failed;
 use super::pack::Pack;
 use super::secured::{Secured, SecuredPack};
-use super::{Cut, StateBackend};
+use super::{Cut, StateBackend, unlinked};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
 
@@ -71,7 +71,8 @@ impl MemoryState {
     pub fn open(directory: &Path) -> Result<Self, Failure> {
         let path = directory.join(MEMORY_STATE_NAME);
         let doing = format_args!("reading {}", path.display()).to_string();
-        let bytes = fs::read(&path).map_err(|error| failed(&error, &doing))?;
+        // A state may be as large as it is: no bound but that of a regular file.
+        let bytes = unlinked::read(&path, u64::MAX).map_err(|error| failed(&error, &doing))?;
         let map = decode(&bytes).ok_or_else(|| {
             Failure::new(
                 FailureKind::Corrupt,

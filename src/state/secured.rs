@@ -22,6 +22,7 @@ use super::StateFile;
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::pack::{PACK_NAME, Pack};
+use super::unlinked;
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
 use crate::steps::step;
@@ -201,7 +202,7 @@ impl SecuredFile {
                 );
                 copied.files += 1;
                 copied.size_bytes += file.size_bytes;
-                if let Err(error) = fs::copy(source, &path) {
+                if let Err(error) = copy(source, &path) {
                     // The first cause is what matters; a remainder goes with the directory.
                     let _ = fs::remove_file(&path);
                     let doing = format_args!("copying {} to {}", source.display(), path.display())
@@ -234,6 +235,11 @@ fn is_refusal(error: &io::Error) -> bool {
     error
         .raw_os_error()
         .is_some_and(|number| refusals.contains(&Errno::from_raw_os_error(number)))
+}
+
+fn copy(source: &Path, path: &Path) -> io::Result<u64> {
+    let mut from = unlinked::open(File::options().read(true), source)?;
+    io::copy(&mut from, &mut File::create_new(path)?)
 }
 
 #[cfg(test)]

@@ -183,6 +183,7 @@ impl BlobStore for Memory {
             Answer::Done(Page {
                 names: page,
                 more: names.next().is_some(),
+                closed: None,
             })
         })
     }

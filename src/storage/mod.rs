@@ -134,7 +134,8 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
 
     /// Names that begin with `prefix` and come after `after`, at most `limit` (at least one), in
     /// ascending order of their bytes. They may lag behind and are as plain as they were found:
-    /// no promise that a name parses, is a [`Key`] at all, or that its object is still there.
+    /// no promise that a name parses, is a [`Key`] at all, or that its object is still there. A part
+    /// that can't be looked into is told by [`Page::closed`].
     ///
     /// `Failed`, `Unknown`: the listing broke off. Nothing follows from a page that is missing.
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page>;
@@ -159,6 +160,22 @@ pub struct Page {
     pub names: Vec<String>,
     /// Whether there are more: asked for with the last name as `after`.
     pub more: bool,
+    /// Why a folder on the way could not be looked into, if one could not: of it the page holds its
+    /// name alone, with a slash behind. Whoever must know of every object takes this for a failure.
+    pub closed: Option<Failure>,
+}
+
+impl Page {
+    /// The page if nothing is missing in it.
+    ///
+    /// # Errors
+    /// Why a folder could not be looked into.
+    pub fn whole(self) -> Result<Self, Failure> {
+        match self.closed {
+            None => Ok(self),
+            Some(failure) => Err(failure),
+        }
+    }
 }
 
 /// What a store can be opened from.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use stillpoint::MemoryState;
 use stillpoint::protocol::manifest::Current;
 
-use crate::support::{World, answer, command, error, numbers, run, shared, texts, tree};
+use crate::support::{World, answer, command, error, numbers, run, say, shared, texts, tree};
 
 #[tokio::test]
 async fn lists_and_shows_what_is_retained() {
@@ -384,6 +384,16 @@ async fn a_restore_fills_what_is_its_own_and_touches_nothing_else() {
     answer(&root, &["restore", "newest", "--to", to, "--verify-kept"]);
     let state = MemoryState::open(&target).unwrap();
     assert_eq!(state.get(b"value").as_deref(), Some(&b"two"[..]));
+    // A directory that has no other above it in its path, and none that is made on the way.
+    for below in ["one part", "several/parts/of/it"] {
+        let mut command = command();
+        command.current_dir(target.parent().unwrap());
+        command.args(["restore", "newest", "--to", below, "--root"]);
+        command.arg(&root);
+        let said = say(command);
+        assert_eq!(said.code, 0, "{said:?}");
+        MemoryState::open(&target.parent().unwrap().join(below)).unwrap();
+    }
     assert_eq!(tree(&root), before);
 
     // Somebody else's directory, a file, and a state that is in use.

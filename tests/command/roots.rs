@@ -150,6 +150,35 @@ async fn unreadable() {
         mode(closed, open_mode);
     }
     answer(&root, &["verify", "--all", "--full"]);
+
+    // A participant that can't be read keeps nobody from another one.
+    let other = world.start("good").await;
+    other.checkpoint("one").await;
+    other.close().await;
+    mode(&world.folder("good").join("CURRENT"), 0o644);
+    for closed in [&folder, &folder.join("shared")] {
+        mode(closed, 0o000);
+        for arguments in [&["ls"][..], &["verify", "--all"], &["gc", "--dry-run"]] {
+            let said = say(as_nobody(&program, arguments, &root));
+            let document = said.json();
+            let participants = &document["participants"];
+            let names = [&participants[0]["name"], &participants[1]["name"]];
+            assert_eq!(names, ["good", "orders/7"], "{document:#}");
+            assert!(participants[0]["error"].is_null(), "{document:#}");
+            // Of a folder that can't be looked into nobody says that there is no garbage in it.
+            if *closed == folder || arguments[0] != "ls" {
+                assert_eq!(said.code, 5, "{document:#}");
+                assert_eq!(participants[1]["error"]["kind"], "denied", "{document:#}");
+            }
+        }
+        let said = say(as_nobody(
+            &program,
+            &["verify", "--participant", "good"],
+            &root,
+        ));
+        assert_eq!(said.code, 0, "{said:?}");
+        mode(closed, 0o755);
+    }
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ async fn child() {
     let place = PathBuf::from(std::env::var_os(PLACE).unwrap());
     match &*deeds {
         "b26" => super::dead::work_for_ever(&place).await,
+        "open elsewhere" => super::local::refused_while_open(&place).await,
         "b48" => super::local::read_only_directory(&place).await,
         "b79" => super::disks::families_apart(&place).await,
         "b87" => super::families::open_for_ever(&place),
@@ -108,17 +109,27 @@ pub fn below(program: &str, arguments_of_program: &[&str]) -> Command {
 
 /// The child in a mount space of its own, after `first`, a shell's words that mount something.
 pub fn mounted(first: &str) -> Command {
+    apart(&["--mount"], first)
+}
+
+/// The child in a process space of its own: it sees none of the processes that run here, and the
+/// kernel's lists show it nothing of them.
+pub fn unseeing() -> Command {
+    apart(&["--pid", "--fork", "--mount-proc"], "true")
+}
+
+fn apart(spaces: &[&str], first: &str) -> Command {
     let mut command = Command::new("unshare");
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         command.args(["--user", "--map-root-user"]);
     }
-    command.arg("--mount");
+    command.args(spaces);
     // `unshare` itself fails with status 1 where it is not allowed: that is told apart by trying.
     let mut probe = Command::new("unshare");
     probe.args(command.get_args()).arg("true");
     if !probe.output().is_ok_and(|output| output.status.success()) {
         let mut none = Command::new("sh");
-        none.args(["-c", "echo no mount space of our own; exit 77"]);
+        none.args(["-c", "echo no space of our own; exit 77"]);
         return none;
     }
     let becoming = arguments().join(" ");

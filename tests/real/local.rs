@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use stillpoint::state::StateDirectory;
 use stillpoint::{ErrorKind, FileSystem, Repository, RestoreOptions};
 
 use crate::child;
@@ -210,6 +211,40 @@ async fn refused(repository: &Repository, directory: &Path, kind: ErrorKind) {
         error.to_string().contains(&name),
         "{error} does not name {name}"
     );
+}
+
+/// A database that is open in another container, on a volume that both have, is in use: the kernel's
+/// list of locks shows nothing of it there. One that was closed is not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_open_in_another_process_space_is_in_use() {
+    let place = tempfile::tempdir().unwrap();
+    let state = place.path().join("state");
+    let repository = service::repository(
+        FileSystem::at(place.path().join("checkpoints")),
+        service::config(),
+    )
+    .await;
+    let service = Service::start(&repository, &state).await;
+    service.fill("default", 100, 1);
+    service.checkpoint("1").await;
+    let truth = service.content();
+    drop(service);
+    crate::common::wait_for("the database to be closed", || {
+        StateDirectory::take(&state).is_ok()
+    });
+    let db = database::open(&state);
+    let before = database::files_below(&state);
+    child::run("open elsewhere", place.path(), child::unseeing());
+    assert_eq!(database::files_below(&state), before);
+    database::assert_same(&database::content_of(&db), &truth, "beside a restore");
+    drop(db);
+    Service::start(&repository, &state).await;
+}
+
+pub async fn refused_while_open(place: &Path) {
+    let repository =
+        service::repository(FileSystem::at(place.join("checkpoints")), service::config()).await;
+    refused(&repository, &place.join("state"), ErrorKind::Busy).await;
 }
 
 pub async fn read_only_directory(place: &Path) {

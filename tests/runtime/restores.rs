@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stillpoint::protocol::answer::Failure;
+use stillpoint::protocol::answer::{Failure, FailureKind};
+use stillpoint::protocol::file::FileKind;
 use stillpoint::state::{Cut, StateBackend};
 use stillpoint::{
     ErrorKind, FileSystem, MemoryState, Participant, ParticipantEvent, RestoreOptions,
@@ -15,6 +16,46 @@ use stillpoint::{
 use super::faulty::{Fault, Faulty, Verb};
 use super::files::Files;
 use super::{checkpoint, claim, config, in_time, open, place, start};
+
+/// A guest's restore that fails takes nothing from a directory that held files of ours before.
+#[tokio::test]
+async fn a_failed_restore_keeps_what_is_right_and_what_it_fetched() {
+    let store = Faulty::new();
+    let repository = open(store.clone(), config()).await;
+    let (base, directory) = place();
+    let restored = in_time(claim(&repository).await.restore_into(&directory))
+        .await
+        .unwrap();
+    let state = Files::open(&directory);
+    state.write("000001.sst", &[1; 100]);
+    let participant = restored.attach(state.clone()).unwrap();
+    let older = checkpoint(&participant, "1").await.checkpoint;
+    let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
+    let elsewhere = base.path().join("elsewhere");
+    in_time(inspection.restore(older, &elsewhere, &RestoreOptions::new()))
+        .await
+        .unwrap();
+    state.write("000002.sst", &[2; 100]);
+    let newer = checkpoint(&participant, "2").await.checkpoint;
+    let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
+    let files = inspection.files(newer).unwrap();
+    let pack = files.iter().find(|file| file.kind == FileKind::Pack);
+    let pack = pack.unwrap().name.to_string();
+    store.set(move |verb, name| match verb {
+        Verb::Read if name.ends_with(&pack) => Fault::Failed(FailureKind::Denied),
+        _ => Fault::None,
+    });
+    in_time(inspection.restore(newer, &elsewhere, &RestoreOptions::new()))
+        .await
+        .unwrap_err();
+    assert_eq!(fs::read(elsewhere.join("000001.sst")).unwrap(), [1; 100]);
+    store.heal();
+    let report = in_time(inspection.restore(newer, &elsewhere, &RestoreOptions::new()))
+        .await
+        .unwrap();
+    assert!(report.kept_files >= 1, "{report:?}");
+    assert_eq!(Files::open(&elsewhere).read(), state.read());
+}
 
 #[tokio::test]
 async fn local_files_are_kept_and_only_the_rest_is_fetched() {

@@ -40,13 +40,15 @@ impl Root {
             .with_config(config)
             .open()
             .await?;
-        let mut participants = repository.participants().await?;
-        if let Some(name) = &at.participant {
-            if !participants.contains(name) {
-                return Err(no_such_participant(name, &participants));
+        let listed = repository.participants().await;
+        let participants = match (&at.participant, listed) {
+            (None, listed) => listed?,
+            (Some(name), Ok(listed)) if !listed.contains(name) => {
+                return Err(no_such_participant(name, &listed));
             }
-            participants.retain(|participant| participant == name);
-        }
+            // The list only helps whoever mistook the name: without it the participant itself answers.
+            (Some(name), Ok(_) | Err(_)) => vec![name.clone()],
+        };
         Ok(Self {
             repository,
             participants,

@@ -226,3 +226,57 @@ fn what_dead_snapshots_left_goes_and_what_living_ones_hold_stays() {
     assert!(fs::symlink_metadata(&snapshots).is_err());
     assert_eq!(contents(&outside).unwrap(), ["attempt-00000000deadbeef"]);
 }
+
+/// A pipe that nobody writes to, in the place of each file of ours: no call waits for it.
+#[test]
+fn nobody_waits_for_a_pipe() {
+    let pipe = |path: &Path| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(path);
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+    };
+    let attempt = "snapshots/attempt-00000000deadbeef/LOCK";
+    for (name, is_refused) in [
+        (LOCK, true),
+        (MARKS, false),
+        (MARKS_UNFINISHED, false),
+        ("snapshots/LOCK", true),
+        (attempt, false),
+        ("../LOCK", false),
+    ] {
+        let base = tempfile::tempdir().unwrap();
+        let state = base.path().to_owned();
+        StateDirectory::take(&state).unwrap().clear().unwrap();
+        pipe(&state.join(OWN_FOLDER).join(name));
+        let (done, waiting) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let cleared = StateDirectory::take(&state).map(|directory| {
+                assert!(directory.marked().is_empty());
+                directory.clear()
+            });
+            let failed = match cleared {
+                Ok(cleared) => cleared.err().map(|error| error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            done.send(failed).unwrap();
+        });
+        let failed = waiting.recv_timeout(std::time::Duration::from_secs(20));
+        let failed = failed.unwrap_or_else(|_| panic!("{name} was waited for"));
+        assert_eq!(failed.is_some(), is_refused, "{name}: {failed:?}");
+        assert!(failed.is_none_or(|text| text.contains("not a regular file")));
+    }
+}
+
+#[test]
+fn every_directory_that_got_a_new_entry_is_told() {
+    let base = tempfile::tempdir().unwrap();
+    let at = |text| base.path().join(text);
+    assert_eq!(
+        make(&at("a/b/c")).unwrap(),
+        [at("a/b"), at("a"), base.path().to_owned()]
+    );
+    assert!(make(&at("a/b/c")).unwrap().is_empty());
+    assert_eq!(above(Path::new("state")), Path::new("."));
+    assert_eq!(above(Path::new("/")), Path::new("/"));
+}

@@ -29,7 +29,7 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::failure::failed;
-use super::is_own;
+use super::{is_own, unlinked};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::{BadLocalName, LocalName};
 use crate::protocol::manifest::{DecodeError, FRAME_BYTES, Framing, Kind};
@@ -139,7 +139,7 @@ impl Pack {
         path: &Path,
         size_bytes: u64,
     ) -> Result<(), PackError> {
-        let file = File::open(path)
+        let file = unlinked::open(File::options().read(true), path)
             .map_err(|error| failed(&error, format_args!("reading {}", path.display())))?;
         self.add(name, size_bytes, Content::File(file, path.to_owned()))
     }

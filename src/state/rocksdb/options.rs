@@ -10,9 +10,12 @@ use std::path::Path;
 
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::state::failure::failed;
+use crate::state::unlinked;
 
 /// Above this a MANIFEST makes packs so large that attaching warns.
 pub const MANIFEST_BYTES_WARNED: u64 = 4 << 20;
+/// Options of some thousand families; what is larger is no OPTIONS file.
+const OPTIONS_BYTES_MAX: u64 = 64 << 20;
 
 /// Refuses a log directory of its own and warns of a MANIFEST that may grow large.
 pub(super) fn check(directory: &Path) -> Result<(), Failure> {
@@ -78,7 +81,7 @@ fn newest(directory: &Path) -> Result<Option<String>, Failure> {
     let Some((_, path)) = newest else {
         return Ok(None);
     };
-    let bytes = fs::read(&path)
+    let bytes = unlinked::read(&path, OPTIONS_BYTES_MAX)
         .map_err(|error| failed(&error, format_args!("reading {}", path.display())))?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -6,7 +6,8 @@
 //!
 //! What no object can be named, a name that begins with a dot, is listed as well, so that somebody
 //! can be told of it: a folder of such a name as that one name, with a slash behind, and not looked
-//! into (some file systems keep all their snapshots in one). Left out is what is ours or the file
+//! into (some file systems keep all their snapshots in one). So is a folder that can't be opened, one
+//! that is denied for one, and the page says why: nobody is kept from what lies beside it. Left out is what is ours or the file
 //! system's: `.tmp`, `LOCK`, and `lost+found` at the top.
 //!
 //! A writer that died between the making of a folder and the naming of its object leaves a folder
@@ -93,6 +94,12 @@ impl Walk<'_> {
                 Ok(directory) => directory,
                 // Removed since it was listed.
                 Err(Errno::NOENT) => continue,
+                Err(errno @ (Errno::ACCESS | Errno::PERM | Errno::IO)) => {
+                    if !self.closed(name, errno) {
+                        return Ok(false);
+                    }
+                    continue;
+                }
                 Err(errno) => return Err(failure(errno, "list", &self.root.shown(&name))),
             };
             if !self.folder(&Folder { directory, name })? {
@@ -100,6 +107,22 @@ impl Walk<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Notes a folder that can't be looked into. `false` if the page is full without it.
+    fn closed(&mut self, mut name: String, errno: Errno) -> bool {
+        let failure = failure(errno, "list", &self.root.shown(&name));
+        name.push('/');
+        // What lies behind `after` in it is missing all the same.
+        if self.after.is_none_or(|after| &*name > after) {
+            if self.page.names.len() == self.limit {
+                self.page.more = true;
+                return false;
+            }
+            self.page.names.push(name);
+        }
+        self.page.closed.get_or_insert(failure);
+        true
     }
 
     /// What matters in one folder, in order: names seen from the root, folders with a slash
