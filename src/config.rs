@@ -43,7 +43,8 @@ pub struct Config {
     /// How long a claim may take before it fails; without a value it goes on trying.
     pub claim_deadline: Option<Duration>,
     /// How long closing may take before it is given up; whatever is left is cleaned by the next
-    /// claim.
+    /// claim. More than twice `progress_deadline`: a store that is silent to deletes has used that up
+    /// once or twice before the rest of closing begins.
     pub close_deadline: Duration,
 }
 
@@ -58,7 +59,7 @@ impl Default for Config {
             progress_deadline: Duration::from_secs(30),
             restore_tries_max: 5,
             claim_deadline: None,
-            close_deadline: Duration::from_secs(60),
+            close_deadline: Duration::from_secs(90),
         }
     }
 }
@@ -105,6 +106,10 @@ impl Config {
         if let Some(deadline) = self.claim_deadline.filter(Duration::is_zero) {
             return bad("claim_deadline", &deadline, "more than nothing");
         }
+        if self.close_deadline <= self.progress_deadline.saturating_mul(2) {
+            let wanted = "more than twice progress_deadline";
+            return bad("close_deadline", &self.close_deadline, wanted);
+        }
         let checkpoints = &self.checkpoints;
         // A participant has one subtask, which would decline whatever is beyond its limit. A
         // coordinator may have others.
@@ -147,6 +152,10 @@ mod tests {
         assert_eq!(
             wrong(&|config| config.checkpoints.limits.retry_delay = Duration::ZERO),
             "retry_delay is 0ns; allowed is more than nothing"
+        );
+        assert_eq!(
+            wrong(&|config| config.progress_deadline = config.close_deadline / 2),
+            "close_deadline is 90s; allowed is more than twice progress_deadline"
         );
     }
 

@@ -128,7 +128,34 @@ fn the_end_of_a_runtime_ends_what_was_opened_in_it() {
         assert_eq!(triggered.kind(), ErrorKind::Closed);
         let claimed = tokio::time::timeout(Duration::from_secs(60), repository.claim(NAME)).await;
         assert_eq!(claimed.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        let closed = participant.close().await.unwrap_err();
+        assert_eq!(closed.kind(), ErrorKind::Closed, "nothing was closed");
+        let ended = tokio::time::timeout(Duration::from_secs(60), participant.ended()).await;
+        assert!(ended.is_ok(), "it is told as before");
     });
     let cut = participant.checkpoint("").unwrap_err();
     assert_eq!(cut.kind(), ErrorKind::Closed);
+}
+
+/// A runtime that ends before it has polled anything of the claim.
+#[test]
+fn a_claim_ends_with_the_runtime_that_never_ran_it() {
+    let own = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let repository = own.block_on(Repository::open(stillpoint::Memory::new()));
+    let repository = repository.unwrap();
+    let another = Runtime::new().unwrap();
+    another.block_on(async {
+        let mut claiming = std::pin::pin!(repository.claim(NAME));
+        // One poll starts the claim, in a runtime that is not run.
+        let polled = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(claiming.as_mut().poll(context).is_pending())
+        });
+        assert!(polled.await, "nobody answers it");
+        own.shutdown_background();
+        let claimed = tokio::time::timeout(Duration::from_secs(60), claiming).await;
+        assert_eq!(claimed.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+    });
 }

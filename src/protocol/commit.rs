@@ -28,7 +28,7 @@ use core::fmt;
 use super::answer::{Answer, Failure, FailureKind, Tag};
 use super::id::{ManifestName, ObjectName};
 use super::limits::Limits;
-use super::manifest::{Current, Record};
+use super::manifest::{Current, DecodeError, Record};
 use super::marks::{guard, sometimes};
 use super::store::{StoreCall, StorePayload, StoreToken};
 
@@ -103,7 +103,8 @@ pub enum CommitEnd {
     },
     /// It is not done and never will be.
     Failed(Failure),
-    /// `CURRENT` holds something that can't be: damage, another root, an older version.
+    /// `CURRENT` holds what this release can't go on from: damage, another root, an older version,
+    /// a newer format.
     Broken(Failure),
 }
 
@@ -339,6 +340,11 @@ impl Commit {
         };
         let current = match Current::decode(&bytes) {
             Ok(current) => current,
+            // Another release leads, and reads will not make it an older one.
+            Err(error @ DecodeError::NewerFormat { .. }) => {
+                let failure = Failure::new(FailureKind::Unsupported, error.to_string());
+                return Progress::End(CommitEnd::Broken(failure));
+            }
             // One read may be damaged on its way; what is damaged stays so.
             Err(_) if self.may_fail_again() => return self.wait(),
             Err(error) => return broken(error.to_string()),
@@ -405,7 +411,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, RootId, Version};
-    use crate::protocol::manifest::Change;
+    use crate::protocol::manifest::{Change, checksum};
 
     fn begin(limits: &Limits) -> Result<Commit, Failure> {
         let base = Current::genesis(RootId(1), "orders".into());
@@ -476,6 +482,25 @@ mod tests {
         }
         let end = commit.handle_answer(damaged());
         assert!(matches!(end, Progress::End(CommitEnd::Broken(_))));
+    }
+
+    /// It is no damage, and reading it again makes it no older.
+    #[test]
+    fn a_current_of_a_newer_release_ends_it_at_once() {
+        let mut commit = commit();
+        let _ = commit.handle_answer(Answer::Done(StorePayload::Nothing));
+        let _ = commit.handle_answer(Answer::Refused);
+        let mut bytes = commit.next.encode();
+        bytes[8] = 99;
+        let checksum = checksum(&[&bytes[..20], &bytes[28..]].concat());
+        bytes[20..28].copy_from_slice(&checksum.0.to_le_bytes());
+        let tag = Tag("1".into());
+        let answer = Answer::Done(StorePayload::Content { bytes, tag });
+        let Progress::End(CommitEnd::Broken(failure)) = commit.handle_answer(answer) else {
+            panic!("it waits for another");
+        };
+        assert_eq!(failure.kind, FailureKind::Unsupported);
+        assert!(failure.cause.contains("format 99"), "{failure}");
     }
 
     #[test]

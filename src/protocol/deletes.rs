@@ -96,6 +96,15 @@ impl<N: Ord + Copy> Deletes<N> {
         }
     }
 
+    /// Forgets those that the store is not being asked for. Their names, in order.
+    pub fn forget_unasked(&mut self) -> BTreeSet<N> {
+        let waiting = core::mem::take(&mut self.waiting).into_iter();
+        let mut names = core::mem::take(&mut self.resting);
+        names.extend(waiting.map(|(_, name)| name));
+        self.refused.retain(|name, _| !names.contains(name));
+        names
+    }
+
     /// How many are on their way out.
     #[must_use]
     pub fn len(&self) -> usize {

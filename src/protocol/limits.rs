@@ -23,7 +23,8 @@ pub struct Limits {
     pub queued_requests_max: usize,
     /// Checkpoints pending at once, whatever the configuration asks for.
     pub pending_checkpoints_max: usize,
-    /// Tombstones in the manifest; past it nothing more is condemned until deletes are confirmed.
+    /// Tombstones in the manifest; past it garbage is left to the sweep, which finds it again, and
+    /// condemns it, once deletes are confirmed.
     pub tombstones_max: usize,
     /// Garbage found by listing that is remembered while there is no room for more tombstones; past
     /// it, it is left to be found again.
@@ -34,6 +35,9 @@ pub struct Limits {
     pub tail_records_max: usize,
     /// Objects of its own that a subtask remembers to delete; past it they are left to the sweep.
     pub own_deletes_max: usize,
+    /// Objects of the manifest that a leader remembers to delete; past it they are left to the sweep
+    /// of the next one.
+    pub manifest_deletes_max: usize,
     /// Names asked of a listing at once.
     pub list_page_max: usize,
     /// The rest of the sweep between two pages.
@@ -88,6 +92,7 @@ impl Default for Limits {
             deletes_in_flight_max: 16,
             tail_records_max: 64,
             own_deletes_max: 1024,
+            manifest_deletes_max: 10_000,
             list_page_max: 1000,
             sweep_pause: Duration::from_secs(1),
             sweep_round_pause: Duration::from_secs(600),
@@ -156,6 +161,7 @@ impl Limits {
             ("deletes_in_flight_max", self.deletes_in_flight_max as u64),
             ("tail_records_max", self.tail_records_max as u64),
             ("own_deletes_max", self.own_deletes_max as u64),
+            ("manifest_deletes_max", self.manifest_deletes_max as u64),
             ("list_page_max", self.list_page_max as u64),
             ("uploads_in_flight_max", self.uploads_in_flight_max as u64),
             ("upload_tries_max", u64::from(self.upload_tries_max)),

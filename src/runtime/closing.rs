@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::core::{Input, Standing};
 use super::driver::Driver;
 use super::end;
-use crate::error::{Error, ErrorKind, Phase};
+use crate::error::{Error, Phase};
 use crate::protocol::coordinator::Event;
 
 type Outcome = Option<Result<(), Error>>;
@@ -51,17 +51,13 @@ impl Driver {
         let deadline = self.around.config.close_deadline;
         // What took too long is given up below.
         let _ = tokio::time::timeout(deadline, self.close_now()).await;
-        let end = self.end();
+        let closed = self.closed();
         let late = self.late(format!(
             "not closed within {} ms; the next claim puts in order what is left",
             deadline.as_millis()
         ));
         self.abandon();
-        match end {
-            None => Err(late.with_phase(Phase::Close)),
-            Some(error) if error.kind() == ErrorKind::Closed => Ok(()),
-            Some(error) => Err(error),
-        }
+        closed.unwrap_or_else(|| Err(late.with_phase(Phase::Close)))
     }
 
     async fn close_now(self: &Arc<Self>) {

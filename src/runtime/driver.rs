@@ -20,7 +20,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::budget::Budget;
@@ -86,7 +86,15 @@ impl Driver {
             closing: Closing::default(),
             reporter: Reporter::new(),
         });
-        let keeps_time = driver.spawn(Arc::clone(&driver).keep_time());
+        let ending = EndWithRuntime(Arc::clone(&driver));
+        let mut tasks = JoinSet::new();
+        // Not under the lock of the tasks: an ended runtime drops the guard at once, and that ends
+        // the tasks.
+        let keeps_time = tasks.spawn_on(
+            driver.guarded(Arc::clone(&driver).keep_time(ending)),
+            &driver.around.runtime,
+        );
+        *driver.tasks.lock() = tasks;
         // It goes on to the end, unless there is no runtime any more that it could begin in.
         if keeps_time.is_finished() {
             return Err(driver.about(end::without_runtime()));
@@ -160,17 +168,22 @@ impl Driver {
         tasks.spawn_blocking_on(move || drop(held), &self.around.runtime);
     }
 
-    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        let failing = FailOnPanic(Arc::clone(self));
+    fn spawn(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let guarded = self.guarded(work);
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn_on(
-            async move {
-                let _failing = failing;
-                work.await;
-            },
-            &self.around.runtime,
-        )
+        tasks.spawn_on(guarded, &self.around.runtime);
+    }
+
+    fn guarded(
+        self: &Arc<Self>,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let failing = FailOnPanic(Arc::clone(self));
+        async move {
+            let _failing = failing;
+            work.await;
+        }
     }
 
     /// The participant can't go on: its final error.
@@ -186,8 +199,8 @@ impl Driver {
         self.around.runtime.spawn_blocking(move || drop(held));
     }
 
-    async fn keep_time(self: Arc<Self>) {
-        let _ending = EndWithRuntime(Arc::clone(&self));
+    /// The guard comes from outside: it is there even if the runtime ends before the first poll.
+    async fn keep_time(self: Arc<Self>, _ending: EndWithRuntime) {
         loop {
             let next = self.core.lock().next_timeout();
             let changed = self.timer_changed.notified();
@@ -421,9 +434,9 @@ impl Driver {
         self.core.lock().let_go()
     }
 
-    /// The final error, if the end has come.
-    pub(super) fn end(&self) -> Option<Error> {
-        self.core.lock().ended().cloned()
+    /// Whether the end came in good order, if it has come.
+    pub(super) fn closed(&self) -> Option<Result<(), Error>> {
+        self.core.lock().closed()
     }
 }
 
@@ -465,14 +478,15 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
     use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc;
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::protocol::answer::Failure;
+    use crate::protocol::answer::{Answer, Failure};
     use crate::runtime::Repository;
     use crate::state::{Cut, MemoryState};
-    use crate::storage::Memory;
+    use crate::storage::{Call, Intercept, Intercepted, Memory, Operation};
 
     /// Says on which thread it was dropped.
     struct Held(mpsc::Sender<ThreadId>);
@@ -528,6 +542,53 @@ mod tests {
         let error = participant.checkpoint("too late").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Closed, "{error}");
         assert_ne!(on.recv().unwrap(), thread::current().id());
+    }
+
+    /// Swaps that are never answered, once that is asked for.
+    #[derive(Debug, Default)]
+    struct Swaps {
+        hang: AtomicBool,
+        hanging: Notify,
+    }
+
+    impl Intercept for Swaps {
+        fn intercept<'a, T: Send + 'a>(
+            &'a self,
+            operation: Operation,
+            _name: &'a str,
+            call: Call<'a, T>,
+        ) -> Call<'a, T> {
+            if operation != Operation::Swap || !self.hang.load(Ordering::SeqCst) {
+                return call;
+            }
+            Box::pin(async move {
+                self.hanging.notify_one();
+                std::future::pending::<Answer<T>>().await
+            })
+        }
+    }
+
+    /// The swap may be done all the same: nobody is told that the checkpoint never will be.
+    #[tokio::test]
+    async fn a_checkpoint_whose_commit_is_under_way_at_the_end_is_in_doubt() {
+        let swaps = Arc::new(Swaps::default());
+        let store = Intercepted::new(Memory::new(), Arc::clone(&swaps));
+        let repository = Repository::open(store).await.unwrap();
+        let claim = repository.claim("orders/7").await.unwrap();
+        let local = tempfile::tempdir().unwrap();
+        let place = local.path().join("state");
+        let restored = claim.restore_into(place).await.unwrap();
+        let participant = restored.attach(MemoryState::new()).unwrap();
+        let before = participant.checkpoint("before").unwrap();
+        before.completed().await.unwrap();
+        swaps.hang.store(true, Ordering::SeqCst);
+        let committing = participant.checkpoint("committing").unwrap();
+        swaps.hanging.notified().await;
+        drop((participant, claim));
+        let error = committing.completed().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
+        assert!(error.checkpoint().is_some());
+        assert!(before.completed().await.is_ok(), "that is known");
     }
 
     /// DESIGN, section 8, rule 6: a broken invariant ends the participant, never the process.

@@ -537,8 +537,9 @@ impl Participant {
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`] if another holder was quicker; [`ErrorKind::Deadline`] after
-    /// [`Config::close_deadline`](crate::Config::close_deadline). Nothing wrong is left either way:
-    /// the next claim cleans up.
+    /// [`Config::close_deadline`](crate::Config::close_deadline); [`ErrorKind::Closed`] if the tokio
+    /// runtime in which its repository was opened has ended before. Nothing wrong is left either
+    /// way: the next claim cleans up. Closing again says the same again.
     pub async fn close(&self) -> Result<()> {
         self.driver().close(Arc::clone(&self.session)).await
     }

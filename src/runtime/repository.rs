@@ -174,6 +174,8 @@ impl Repository {
             let page = done(at_once(list, deadline).await)
                 .map_err(|error| error.with_phase(Phase::Inspect))?;
             let Some(found) = page.names.into_iter().next() else {
+                participants.dedup();
+                others.dedup();
                 return Ok((participants, others));
             };
             let (above, rest) = match found.strip_prefix(PARTICIPANTS_PREFIX) {
@@ -185,8 +187,9 @@ impl Repository {
                 others.push(found);
                 continue;
             };
-            // No name in the folder comes after this one.
-            after = Some(format!("{above}{folder}/{}", char::MAX));
+            // Hardly a name in the folder comes after this one; one that does is passed over by itself.
+            let last = format!("{above}{folder}/{}", char::MAX);
+            after = Some(last.max(found.clone()));
             let participant = name::unescape(folder).filter(|_| !above.is_empty());
             match participant {
                 Some(participant) => participants.push(participant),

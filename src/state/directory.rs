@@ -19,7 +19,7 @@
 //!
 //! Invariants: nothing is removed before the lock is held and `OURS` was found or written into an
 //! empty directory; symbolic links are never followed; a directory that is being filled can't be taken for a database, since `CURRENT`
-//! goes first and comes last; the database's `LOCK` is never removed, since a second one in its
+//! goes first and comes last, on disk as well; the database's `LOCK` is never removed, since a second one in its
 //! place would let a second database in.
 //!
 //! What it does not do: fetch anything, or know any state backend. Everything here blocks.
@@ -38,6 +38,7 @@ use parking_lot::Mutex;
 
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
+use super::folders::{folders_of, sync_directory};
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::{PACK_NAME, PackError, StoredPack};
 use super::unlinked;
@@ -57,7 +58,8 @@ const OURS: &str = "OURS";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
 const PACK: &str = "pack";
-/// Made by `mkfs` at the top of a file system, and nobody's.
+/// Made by `mkfs` at the top of a file system, and nobody's. A store of files knows it as well;
+/// neither layer imports the other.
 const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
 const DATABASE: &str = "CURRENT";
@@ -166,9 +168,9 @@ impl StateDirectory {
         };
         if !ours {
             directory.write_durably(OURS, OURS_TEXT)?;
-            sync(path)?;
+            sync_directory(path)?;
             for above in new_in {
-                sync(&above)?;
+                sync_directory(&above)?;
             }
         }
         Ok(directory)
@@ -230,6 +232,8 @@ impl StateDirectory {
         wanted: impl Iterator<Item = &'a FileDescription>,
     ) -> Result<(), Failure> {
         remove(&self.path.join(DATABASE))?;
+        // Whether it was there or not: whoever removed it may have died before this.
+        sync_directory(&self.path)?;
         self.remove_dead_snapshots()?;
         self.remove_all_but(&self.path, "", keep)?;
         remove(&self.own(PACK))?;
@@ -294,13 +298,11 @@ impl StateDirectory {
         files: impl Iterator<Item = &'a LocalName>,
         pack: Option<StoredPack<File>>,
     ) -> Result<(), Failure> {
-        let folders: BTreeSet<_> = files
-            .filter_map(|local| Some(local.as_str().rsplit_once('/')?.0))
-            .collect();
+        let folders: BTreeSet<_> = files.flat_map(folders_of).collect();
         for folder in folders {
-            sync(&self.path.join(folder))?;
+            sync_directory(&self.path.join(folder))?;
         }
-        sync(&self.path)?;
+        sync_directory(&self.path)?;
         if let Some(mut pack) = pack {
             pack.unpack(&self.path)?;
         }
@@ -368,7 +370,7 @@ impl StateDirectory {
                 fs::rename(&unfinished, &path)
             })
             .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
-        sync(&self.path.join(OWN_FOLDER))
+        sync_directory(&self.path.join(OWN_FOLDER))
     }
 
     /// What killed attempts left: their links would keep the bytes of files that are removed here.
@@ -517,11 +519,4 @@ fn found(path: &Path) -> Result<Option<fs::Metadata>, Failure> {
         }
         Err(error) => Err(failed(&error, format_args!("reading {}", path.display()))),
     }
-}
-
-fn sync(path: &Path) -> Result<(), Failure> {
-    step("sync directory", path);
-    unlinked::open_directory(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
 }

@@ -23,6 +23,7 @@
 mod attempt_directory;
 mod directory;
 mod failure;
+mod folders;
 mod gate;
 mod marks_of_files;
 pub mod memory;

@@ -337,3 +337,19 @@ async fn damaged_notes_of_a_local_directory_cost_a_download() {
     }
     assert!(FOLDER.contains("orders%2F7"));
 }
+
+/// Participants are found by passing over what else is in a folder, which must not be met for ever.
+#[tokio::test]
+async fn a_name_that_comes_after_all_others_is_passed_over_too() {
+    let place = tempfile::tempdir().unwrap();
+    for folder in ["participants/a", "participants/b", "stray"] {
+        let folder = place.path().join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["1", "\u{10ffff}", "\u{10ffff}1", "\u{10ffff}2"] {
+            fs::write(folder.join(name), b"").unwrap();
+        }
+    }
+    let repository = open(FileSystem::at(place.path())).await;
+    assert_eq!(repository.participants().await.unwrap(), ["a", "b"]);
+    assert_eq!(repository.unparsable().await.unwrap(), ["stray/"]);
+}

@@ -197,3 +197,30 @@ async fn a_copied_participant_is_not_another_ones() {
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert_eq!(error.file(), Some("CURRENT"));
 }
+
+/// Whoever closes again is told what came of it, not that all is well by now.
+#[tokio::test]
+async fn closing_again_says_the_same_again() {
+    let store = Faulty::new();
+    let config = Config {
+        progress_deadline: Duration::from_millis(50),
+        close_deadline: Duration::from_millis(200),
+        ..config()
+    };
+    let repository = open(store.clone(), config).await;
+    let (_state, participant) = start(&repository).await;
+    checkpoint(&participant, "1").await;
+    store.set(|verb, _| match verb {
+        Verb::Swap => Fault::Hangs,
+        _ => Fault::None,
+    });
+    for _ in 0..2 {
+        let error = in_time(participant.close()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+    }
+    store.heal();
+    let (_state, participant) = start(&repository).await;
+    for _ in 0..2 {
+        in_time(participant.close()).await.unwrap();
+    }
+}

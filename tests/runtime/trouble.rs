@@ -123,6 +123,7 @@ async fn a_commit_that_finds_no_room_is_told_at_once() {
 async fn closing_that_takes_too_long_says_why() {
     let store = Faulty::new();
     let config = Config {
+        progress_deadline: Duration::from_millis(100),
         close_deadline: Duration::from_millis(300),
         ..config()
     };

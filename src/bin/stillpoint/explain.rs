@@ -207,7 +207,7 @@ impl File {
             }
             FileStanding::OfLiveAttempt => format!(
                 "no checkpoint refers to it; attempt {attempt}, which made it, is the present one: the file belongs \
-                 to a checkpoint under way, or its maker deletes it"
+                 to a checkpoint under way, or its maker deletes it, or leaves it to the sweep"
             ),
             FileStanding::Orphaned => {
                 file.is_garbage = true;

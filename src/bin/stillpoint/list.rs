@@ -168,6 +168,15 @@ impl Display for Participant {
         if self.checkpoints.is_empty() {
             return writeln!(f, "  no checkpoint has completed yet");
         }
+        self.fmt_checkpoints(f)?;
+        self.fmt_remarks(f)?;
+        writeln!(f, "  * is what a restart restores; own: in no older one")
+    }
+}
+
+impl Participant {
+    /// A row for each checkpoint.
+    fn fmt_checkpoints(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::new([
             "checkpoint",
             "cut at",
@@ -197,7 +206,11 @@ impl Display for Participant {
                 checkpoint.user_bytes.to_string(),
             ]);
         }
-        table.fmt(f)?;
+        table.fmt(f)
+    }
+
+    /// What a row has no room for.
+    fn fmt_remarks(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for checkpoint in &self.checkpoints {
             if checkpoint.is_passed_over {
                 writeln!(
@@ -219,6 +232,6 @@ impl Display for Participant {
                 checkpoint.pins.join(", ")
             )?;
         }
-        writeln!(f, "  * is what a restart restores; own: in no older one")
+        Ok(())
     }
 }

@@ -109,8 +109,8 @@ fn manifest_object(inspection: &Inspection, name: ManifestName) -> File {
         ManifestStanding::UnderWay => (
             "manifest",
             "under_way",
-            "a commit, a claim or a whole manifest that CURRENT does not name yet, or never will: its maker deletes \
-             it, or a later holder",
+            "a commit, a claim or a whole manifest that CURRENT does not name yet, or never will since it was \
+             refused or came too late: its maker deletes it, or a holder's sweep",
         ),
         ManifestStanding::Superseded => (
             "manifest",

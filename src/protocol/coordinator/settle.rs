@@ -134,8 +134,7 @@ impl Coordinator {
     fn abandon_commit(&mut self) -> Covered {
         self.garbage.look();
         if let Some(commit) = self.commits.commit.take() {
-            self.snapshot.obsolete([commit.name()]);
-            self.delete_manifest_objects();
+            self.discard_manifest_objects([commit.name()]);
         }
         core::mem::take(&mut self.commits.covered)
     }
@@ -229,8 +228,7 @@ impl Coordinator {
         if current.version() == confirmed.manifest.version() {
             let obsolete = confirmed.current.obsolete_after(&current);
             (confirmed.current, confirmed.tag) = (current, tag);
-            self.snapshot.obsolete(obsolete);
-            self.delete_manifest_objects();
+            self.discard_manifest_objects(obsolete);
             self.snapshot_if_due(now);
         } else if self.still_leads(&current) {
             self.follow(current, tag);

@@ -68,12 +68,6 @@ impl Snapshots {
         }
     }
 
-    pub(super) fn obsolete(&mut self, names: impl IntoIterator<Item = ManifestName>) {
-        for name in names {
-            self.obsolete.add(name);
-        }
-    }
-
     /// Whether no snapshot is being written and no manifest object waits to be deleted.
     #[must_use]
     pub fn is_idle(&self) -> bool {
@@ -192,8 +186,7 @@ impl Coordinator {
 
     /// It can't be had now. Nothing rests on it; another one is tried later.
     fn give_snapshot_up(&mut self, now: Timestamp, name: ManifestName, failure: Failure) {
-        self.snapshot.obsolete([name]);
-        self.delete_manifest_objects();
+        self.discard_manifest_objects([name]);
         self.snapshot_failed(now, failure);
     }
 
@@ -205,7 +198,22 @@ impl Coordinator {
         self.timers.arm(Timer::Snapshot, now + delay);
     }
 
-    pub(super) fn delete_manifest_objects(&mut self) {
+    /// Has objects deleted that are nobody's any more. Of an older epoch, a later round of the sweep
+    /// finds those for which there is no room; of this one, the next leader's does.
+    pub(super) fn discard_manifest_objects(
+        &mut self,
+        names: impl IntoIterator<Item = ManifestName>,
+    ) {
+        for name in names {
+            if self.snapshot.obsolete.len() >= self.config.limits.manifest_deletes_max {
+                break;
+            }
+            self.snapshot.obsolete.add(name);
+        }
+        self.delete_manifest_objects();
+    }
+
+    fn delete_manifest_objects(&mut self) {
         let max = self.config.limits.deletes_in_flight_max;
         while let Some(name) = self.snapshot.obsolete.next(max) {
             self.store(StoreCall::DeleteManifest { name });

@@ -137,7 +137,6 @@ impl Coordinator {
             })
             .filter(|object| guard!(SweepsNothingNamed, !named.contains(object)))
             .collect();
-        self.snapshot.obsolete(obsolete);
-        self.delete_manifest_objects();
+        self.discard_manifest_objects(obsolete);
     }
 }

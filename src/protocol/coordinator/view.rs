@@ -26,6 +26,8 @@ pub struct View<'a> {
     pub current: Option<&'a Current>,
     /// The commit under way.
     pub commit: Option<&'a Commit>,
+    /// The checkpoint that it completes.
+    pub completes: Option<CheckpointId>,
     /// Checkpoints that wait for acknowledgements.
     pub pending: &'a BTreeMap<CheckpointId, PendingCheckpoint>,
     /// Checkpoints that wait for their commit.
@@ -147,6 +149,7 @@ impl Coordinator {
             manifest: self.confirmed.as_ref().map(|confirmed| &confirmed.manifest),
             current: self.confirmed.as_ref().map(|confirmed| &confirmed.current),
             commit: self.commits.under_way(),
+            completes: self.commits.completes(),
             pending: &self.pending,
             committing: &self.committing,
             attempts: &self.attempts,

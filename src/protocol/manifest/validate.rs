@@ -24,76 +24,83 @@ impl Manifest {
     /// # Errors
     /// The first invariant found broken.
     pub fn validate(&self) -> Result<(), ManifestDamage> {
+        self.facts.registry.validate()?;
+        let facts = [
+            Self::validate_checkpoints,
+            Self::validate_operators,
+            Self::validate_numbers,
+            Self::validate_attempts,
+            Self::validate_files,
+        ];
+        facts
+            .into_iter()
+            .try_for_each(|validate| validate(self))
+            .map_err(ManifestDamage::Facts)
+    }
+
+    fn validate_checkpoints(&self) -> Result<(), &'static str> {
         let facts = &self.facts;
-        let damage = |what| Err(ManifestDamage::Facts(what));
-        facts.registry.validate()?;
-        if !facts
-            .checkpoints
-            .keys()
-            .copied()
-            .eq(facts.registry.retained())
-        {
-            return damage("the registry retains other checkpoints");
-        }
-        if self
-            .newest()
-            .is_some_and(|newest| newest >= facts.numbers.next_checkpoint)
-        {
-            return damage("a checkpoint id was never reserved");
+        let retained = facts.registry.retained();
+        if !facts.checkpoints.keys().copied().eq(retained) {
+            return Err("the registry retains other checkpoints");
         }
         for (id, checkpoint) in &facts.checkpoints {
             if let Some(parent) = checkpoint.parent
                 && (parent >= *id || !self.is_retained(parent))
             {
-                return damage("a parent is not retained or not older");
+                return Err("a parent is not retained or not older");
             }
             let are_right = checkpoint.families.iter().all(|(operator, families)| {
                 let is_known = facts.operators.contains_key(operator);
                 is_known && !families.is_empty() && families.is_sorted_by(|a, b| a < b)
             });
             if !are_right {
-                return damage("a checkpoint's families are of no operator, or out of order");
+                return Err("a checkpoint's families are of no operator, or out of order");
             }
         }
         if !facts.numbers.head.is_none_or(|head| self.is_retained(head)) {
-            return damage("the head is not retained");
+            return Err("the head is not retained");
         }
-        if !facts
-            .pins
-            .iter()
-            .all(|(pinned, _)| self.is_retained(*pinned))
-        {
-            return damage("a pinned checkpoint is not retained");
+        let mut pinned = facts.pins.iter().map(|(pinned, _)| *pinned);
+        if !pinned.all(|pinned| self.is_retained(pinned)) {
+            return Err("a pinned checkpoint is not retained");
         }
-        let numbered = (0..).map(OperatorId);
-        if !facts
-            .operators
-            .keys()
-            .copied()
-            .eq(numbered.take(facts.operators.len()))
-        {
-            return damage("operators are not numbered one by one");
+        Ok(())
+    }
+
+    fn validate_operators(&self) -> Result<(), &'static str> {
+        let operators = &self.facts.operators;
+        let numbered = (0..).map(OperatorId).take(operators.len());
+        if !operators.keys().copied().eq(numbered) {
+            return Err("operators are not numbered one by one");
         }
         let mut names = BTreeSet::new();
-        for (id, operator) in &facts.operators {
+        for (id, operator) in operators {
             let fault = operator_fault(operator);
             if operator.id != *id || fault.is_some() || !names.insert(&operator.name) {
-                return damage("an operator's description is wrong");
+                return Err("an operator's description is wrong");
             }
         }
-        if facts.numbers.epoch == Epoch(0) && facts.numbers.version != Version(0) {
-            return damage("changed before the first claim");
+        Ok(())
+    }
+
+    fn validate_numbers(&self) -> Result<(), &'static str> {
+        let numbers = &self.facts.numbers;
+        let newest = self.newest();
+        if newest.is_some_and(|newest| newest >= numbers.next_checkpoint) {
+            return Err("a checkpoint id was never reserved");
         }
-        let numbers = &facts.numbers;
+        if numbers.epoch == Epoch(0) && numbers.version != Version(0) {
+            return Err("changed before the first claim");
+        }
         let highest = (numbers.version.0)
             .max(numbers.epoch.0)
             .max(numbers.next_checkpoint.0)
             .max(numbers.next_attempt.0);
         if highest > NUMBER_MAX {
-            return damage("a number is higher than any job reaches");
+            return Err("a number is higher than any job reaches");
         }
-        self.validate_attempts().or_else(damage)?;
-        self.validate_files().or_else(damage)
+        Ok(())
     }
 
     fn validate_attempts(&self) -> Result<(), &'static str> {

@@ -14,7 +14,7 @@ impl Subtask {
             return;
         }
         self.unnamed.remove(&name.number);
-        if self.deletes.len() >= self.config.limits.own_deletes_max {
+        if self.deletes_given_up || self.deletes.len() >= self.config.limits.own_deletes_max {
             // It is below the floor, or will be: the leader's sweep finds it.
             sometimes!(DeleteLeftToTheSweep);
             return;
@@ -34,9 +34,13 @@ impl Subtask {
             return Outcome::Ignored(Ignored::UnknownToken);
         }
         // A closing attempt is un-named next, and what it can't delete at the second try is the
-        // sweep's: a store that never answers does not hold its end back.
+        // sweep's. A store that does not answer is asked for nothing more: each try of a silent one
+        // takes a whole deadline.
         let closes = self.life != Life::Running;
-        let is_last = closes && self.deletes.tries(name) > 0;
+        if closes && matches!(answer, Answer::Unknown(_)) {
+            self.give_deletes_up();
+        }
+        let is_last = closes && (self.deletes_given_up || self.deletes.tries(name) > 0);
         let again = match answer {
             Answer::Done(_) => false,
             Answer::Failed(failure) => !is_last && (failure.kind.is_retryable() || !closes),
@@ -53,5 +57,13 @@ impl Subtask {
         let wait = self.deletes.refuse(name, None, &self.config.limits);
         self.set_timer(Timer::Delete(name), wait);
         Outcome::Accepted
+    }
+
+    /// Nothing more is asked for; what is in flight is awaited.
+    fn give_deletes_up(&mut self) {
+        self.deletes_given_up = true;
+        for name in self.deletes.forget_unasked() {
+            self.timers.disarm(Timer::Delete(name));
+        }
     }
 }

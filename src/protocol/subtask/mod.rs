@@ -158,6 +158,8 @@ pub struct Subtask {
     /// The names that a new leader may not know: with the last acknowledgement that bore them.
     unsettled: BTreeMap<FileName, CheckpointId>,
     deletes: Deletes<FileName>,
+    /// It closes and the store was silent: whatever is left to delete is the sweep's.
+    deletes_given_up: bool,
     /// The latest time it was given.
     now: Timestamp,
     timers: Timers<Timer>,
@@ -216,6 +218,7 @@ impl Subtask {
             replies: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             deletes: Deletes::default(),
+            deletes_given_up: false,
             now,
             timers: Timers::default(),
             actions: VecDeque::new(),

@@ -137,6 +137,8 @@ pub(super) struct Core {
     uploads: BTreeMap<FileName, oneshot::Sender<()>>,
     closing: bool,
     subtask_closed: bool,
+    /// The coordinator has resigned: the end is the one that closing is to have.
+    resigned: bool,
     end: Option<Error>,
     standing: watch::Sender<Standing>,
     wanted_told: watch::Sender<Option<CheckpointId>>,
@@ -189,6 +191,7 @@ impl Core {
             uploads: BTreeMap::new(),
             closing: false,
             subtask_closed: false,
+            resigned: false,
             end: None,
             standing: watch::Sender::new(Standing::Claiming),
             wanted_told: watch::Sender::new(None),
@@ -234,6 +237,16 @@ impl Core {
 
     pub(super) fn ended(&self) -> Option<&Error> {
         self.end.as_ref()
+    }
+
+    /// Whether the end came in good order, if it has come: the final error if it came otherwise.
+    pub(super) fn closed(&self) -> Option<Result<(), Error>> {
+        let error = self.end.as_ref()?;
+        Some(if self.resigned {
+            Ok(())
+        } else {
+            Err(error.clone())
+        })
     }
 
     /// When [`Input::Time`] is wanted next.
@@ -325,6 +338,10 @@ impl Core {
     /// No more checkpoints: the subtask gives up what it owns, then the coordinator resigns.
     pub(super) fn close_subtask(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
         self.closing = true;
+        // Whoever waits for the end would miss it.
+        if self.end.is_some() {
+            return;
+        }
         if let Some(cut) = self.cut.take() {
             cut.fate.send_replace(Some(Err(self.about(end::closed()))));
             effects.push(Effect::Release(Box::new(cut.cut)));
@@ -519,11 +536,17 @@ impl Core {
             cut.fate.send_replace(Some(Err(error.clone())));
             effects.push(Effect::Release(Box::new(cut.cut)));
         }
+        let in_doubt = self.coordinator.view().completes;
         let under_way = std::mem::take(&mut self.under_way);
         for (checkpoint, under_way) in under_way {
             if let Some(fate) = under_way.fate {
-                let error = error.clone().with_checkpoint(checkpoint);
-                fate.send_replace(Some(Err(error)));
+                let error = if in_doubt == Some(checkpoint) {
+                    // Its commit goes on without us, and may be done.
+                    self.about(end::unknown()).with_source(error.clone())
+                } else {
+                    error.clone()
+                };
+                fate.send_replace(Some(Err(error.with_checkpoint(checkpoint))));
             }
         }
         self.wanted.clear();

@@ -9,9 +9,9 @@ use super::cuts::{Fate, HeldCut};
 use super::{Attachment, Core, Effect, Input, Restorable, SUBTASK, Standing, Work};
 use crate::error::{Error, ErrorKind, Phase};
 use crate::protocol::answer::{Failure, FailureKind};
-use crate::protocol::coordinator::{self, RefusalReason};
-use crate::protocol::id::{AttemptId, CheckpointId, FileName, RequestId, SubtaskId};
-use crate::protocol::manifest::Manifest;
+use crate::protocol::coordinator::{self, AbortReason, RefusalReason};
+use crate::protocol::id::{AttemptId, CheckpointId, Epoch, FileName, RequestId, SubtaskId};
+use crate::protocol::manifest::{LoadWarning, Manifest};
 use crate::protocol::subtask::{self, Subtask, SubtaskConfig};
 use crate::runtime::progress::{CheckpointReport, ParticipantEvent};
 use crate::runtime::{end, load};
@@ -42,11 +42,7 @@ impl Core {
     ) {
         use coordinator::Notice;
         match notice {
-            Notice::Leading { epoch } => {
-                tracing::info!(participant = %self.participant, %epoch, "leading");
-                self.remember_restorable();
-                self.standing.send_replace(Standing::Leading);
-            }
+            Notice::Leading { epoch } => self.leading(epoch),
             Notice::Deployed {
                 request,
                 attempts,
@@ -66,16 +62,7 @@ impl Core {
             Notice::InDoubt {
                 checkpoints,
                 failure,
-            } => {
-                let error = self
-                    .about(Error::from(failure))
-                    .with_phase(Phase::Checkpoint);
-                tracing::warn!(%error, "a commit is in doubt and goes on being repeated");
-                effects.push(Effect::Report(ParticipantEvent::InDoubt {
-                    checkpoints,
-                    error,
-                }));
-            }
+            } => self.in_doubt(checkpoints, failure, effects),
             // The end follows, and says why to whoever waits.
             Notice::Refused {
                 reason: RefusalReason::NotLeading | RefusalReason::Closing,
@@ -90,31 +77,9 @@ impl Core {
                 failures,
                 checkpoint,
                 first,
-            } => {
-                let trouble = checkpoint.and_then(|checkpoint| self.trouble_of(checkpoint));
-                let mut error = self
-                    .about(end::expired_for(end::aborted(&first), trouble))
-                    .with_phase(Phase::Checkpoint);
-                if let Some(checkpoint) = checkpoint {
-                    error = error.with_checkpoint(checkpoint);
-                }
-                self.first_trouble = None;
-                tracing::warn!(failures, %error, "more checkpoints failed than are tolerated");
-                effects.push(Effect::Report(ParticipantEvent::TooManyFailures {
-                    failures,
-                    error,
-                }));
-            }
-            Notice::Unparsable { names } => {
-                tracing::warn!(participant = %self.participant, ?names, "objects of unknown origin");
-                effects.push(Effect::Report(ParticipantEvent::Unparsable { names }));
-            }
-            Notice::Warned { warning } => {
-                tracing::warn!(participant = %self.participant, %warning, "the manifest is damaged in part");
-                effects.push(Effect::Report(ParticipantEvent::Warned {
-                    warning: warning.to_string(),
-                }));
-            }
+            } => self.too_many_failures(failures, checkpoint, &first, effects),
+            Notice::Unparsable { names } => self.unparsable(names, effects),
+            Notice::Warned { warning } => self.warned(&warning, effects),
             Notice::StoreTrouble { error } => {
                 self.store_failed(self.now, Work::Read, load::error(error), effects);
             }
@@ -133,8 +98,67 @@ impl Core {
             }
             Notice::Deposed { by } => self.finish(end::fenced(by), effects),
             Notice::Failed { error } => self.finish(end::failed(error), effects),
-            Notice::Closed => self.finish(end::closed(), effects),
+            Notice::Closed => {
+                self.resigned = self.end.is_none();
+                self.finish(end::closed(), effects);
+            }
         }
+    }
+
+    fn leading(&mut self, epoch: Epoch) {
+        tracing::info!(participant = %self.participant, %epoch, "leading");
+        self.remember_restorable();
+        self.standing.send_replace(Standing::Leading);
+    }
+
+    fn in_doubt(
+        &self,
+        checkpoints: Vec<CheckpointId>,
+        failure: Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let error = self
+            .about(Error::from(failure))
+            .with_phase(Phase::Checkpoint);
+        tracing::warn!(%error, "a commit is in doubt and goes on being repeated");
+        effects.push(Effect::Report(ParticipantEvent::InDoubt {
+            checkpoints,
+            error,
+        }));
+    }
+
+    fn too_many_failures(
+        &mut self,
+        failures: u32,
+        checkpoint: Option<CheckpointId>,
+        first: &AbortReason,
+        effects: &mut Vec<Effect>,
+    ) {
+        let trouble = checkpoint.and_then(|checkpoint| self.trouble_of(checkpoint));
+        let mut error = self
+            .about(end::expired_for(end::aborted(first), trouble))
+            .with_phase(Phase::Checkpoint);
+        if let Some(checkpoint) = checkpoint {
+            error = error.with_checkpoint(checkpoint);
+        }
+        self.first_trouble = None;
+        tracing::warn!(failures, %error, "more checkpoints failed than are tolerated");
+        effects.push(Effect::Report(ParticipantEvent::TooManyFailures {
+            failures,
+            error,
+        }));
+    }
+
+    fn unparsable(&self, names: Vec<String>, effects: &mut Vec<Effect>) {
+        tracing::warn!(participant = %self.participant, ?names, "objects of unknown origin");
+        effects.push(Effect::Report(ParticipantEvent::Unparsable { names }));
+    }
+
+    fn warned(&self, warning: &LoadWarning, effects: &mut Vec<Effect>) {
+        tracing::warn!(participant = %self.participant, %warning, "the manifest is damaged in part");
+        effects.push(Effect::Report(ParticipantEvent::Warned {
+            warning: warning.to_string(),
+        }));
     }
 
     pub(super) fn remember_restorable(&mut self) {

@@ -73,7 +73,7 @@ pub enum FileStanding {
     /// It is condemned: anybody may delete it, and nothing will ever refer to it again.
     Condemned,
     /// No record names it, and the attempt that made it is the present holder's: it belongs to a
-    /// checkpoint under way, or the attempt deletes it.
+    /// checkpoint under way, or the attempt deletes it, or leaves it to the sweep.
     OfLiveAttempt,
     /// No record names it, and the attempt that made it is over: the next sweep of a holder
     /// condemns it.
@@ -92,7 +92,7 @@ pub enum ManifestStanding {
     /// nothing.
     OlderSnapshot,
     /// `CURRENT` does not name it and has not left it behind: a commit, a claim or a whole manifest
-    /// is under way, or was refused. Its maker deletes it, or a later holder.
+    /// is under way, or was refused, or came too late. Its maker deletes it, or a holder's sweep.
     UnderWay,
     /// `CURRENT` has left it behind: its holder, or the next one, deletes it.
     Superseded,

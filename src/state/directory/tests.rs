@@ -5,6 +5,7 @@ use super::*;
 use crate::protocol::answer::Checksum;
 use crate::protocol::id::AttemptId;
 use crate::state::pack::Pack;
+use crate::steps::recorded::local_steps;
 
 fn local(text: &str) -> LocalName {
     LocalName::new(text).unwrap()
@@ -116,6 +117,38 @@ fn only_marked_files_stay_and_only_if_they_are_wanted() {
     let directory = StateDirectory::take(base.path()).unwrap();
     assert!(!directory.was_empty());
     assert_eq!(directory.marked()[0].name.number, 2);
+}
+
+/// A machine that fails forgets what was not synced: first what makes a database of the directory
+/// must be gone for good, then every folder must be there for what is in it.
+#[test]
+fn what_is_removed_first_and_made_on_the_way_is_durable() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = StateDirectory::take(base.path()).unwrap();
+    fs::write(base.path().join(DATABASE), b"MANIFEST-000005\n").unwrap();
+    let file = stored(1, "one/two/000001.sst", 4);
+    let at = |below: &str| base.path().join(below).display().to_string();
+    let top = base.path().display().to_string();
+    let step = |step: &str, path: String| (step.to_owned(), path);
+    let begun = local_steps(|| {
+        let nothing = BTreeSet::new();
+        directory.begin(&nothing, [&file].into_iter()).unwrap();
+    });
+    assert_eq!(
+        begun[..2],
+        [
+            step("remove", at(DATABASE)),
+            step("sync directory", top.clone())
+        ]
+    );
+    let finished = local_steps(|| {
+        let files = [&file.local].into_iter();
+        directory.finish(files, None).unwrap();
+    });
+    for folder in [at("one/two"), at("one"), top] {
+        let synced = step("sync directory", folder);
+        assert!(finished.contains(&synced), "{synced:?} in {finished:?}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::protocol::answer::Failure;
 use crate::protocol::id::{BadLocalName, LOCAL_NAME_BYTES_MAX, LocalName};
 use crate::protocol::manifest::{FRAME_BYTES, Kind, Unframing};
 use crate::state::failure::failed;
+use crate::state::folders::{folders_of, sync_directory};
 use crate::state::{is_own, unlinked};
 use crate::steps::step;
 
@@ -125,8 +126,9 @@ impl<R: Read + Seek> StoredPack<R> {
             let _ = fs::remove_file(&unfinished);
             return Err(failed(&error, format_args!("writing {}", path.display())));
         }
-        if parent != directory {
-            sync_directory(parent)?;
+        // The top is synced once for all of them.
+        for folder in folders_of(&entry.name) {
+            sync_directory(&directory.join(folder))?;
         }
         Ok(())
     }
@@ -218,13 +220,6 @@ fn entry_name(bytes: &[u8]) -> Result<LocalName, BadLocalName> {
             reason: "it is not UTF-8",
         }),
     }
-}
-
-fn sync_directory(path: &Path) -> Result<(), Failure> {
-    step("sync directory", path);
-    unlinked::open_directory(path)
-        .and_then(|directory| directory.sync_all())
-        .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
 }
 
 /// Goes through a body and never takes more than there is.

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::read::UNFINISHED;
 use super::*;
 use crate::protocol::manifest::{frame, unframe};
+use crate::steps::recorded::local_steps;
 
 type Bytes = Cursor<Vec<u8>>;
 
@@ -227,5 +228,21 @@ proptest! {
             }
             prop_assert_eq!(pack.encode().unwrap(), stored);
         }
+    }
+}
+
+/// A folder is on disk once the one above it is synced.
+#[test]
+fn every_folder_made_while_unpacking_is_durable() {
+    let mut pack = Pack::new();
+    pack.push(name("one/two/three"), vec![3]).unwrap();
+    let mut pack = stored(pack);
+    let directory = tempfile::tempdir().unwrap();
+    let steps = local_steps(|| pack.unpack(directory.path()).unwrap());
+    let named = steps.iter().position(|(step, _)| step == "rename").unwrap();
+    let top = directory.path();
+    for folder in [&top.join("one/two"), &top.join("one"), top] {
+        let synced = ("sync directory".to_owned(), folder.display().to_string());
+        assert!(steps[named..].contains(&synced), "{synced:?} in {steps:?}");
     }
 }

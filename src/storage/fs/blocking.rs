@@ -21,10 +21,10 @@ use crate::storage::step::{Step, answer};
 
 /// How many calls of a store may be inside the file system at once, over all lanes. Each holds up
 /// to five files open.
-pub const BLOCKING_CALLS_MAX: usize = CURRENT_MAX + OBJECTS_MAX + TRANSFERS_MAX + CLEANING_MAX;
+pub const BLOCKING_CALLS_MAX: usize = CURRENT_MAX + MANIFEST_MAX + TRANSFERS_MAX + CLEANING_MAX;
 
 const CURRENT_MAX: usize = 8;
-const OBJECTS_MAX: usize = 8;
+const MANIFEST_MAX: usize = 8;
 const TRANSFERS_MAX: usize = 32;
 const CLEANING_MAX: usize = 8;
 
@@ -33,9 +33,9 @@ const CLEANING_MAX: usize = 8;
 pub(super) enum Lane {
     /// Loads and swaps: without them nobody leads and nothing completes.
     Current,
-    /// Objects that are in memory as a whole: manifest records, for one.
-    Objects,
-    /// Files, piece by piece.
+    /// Objects of the manifest: no commit without its record.
+    Manifest,
+    /// All other objects: files, above all.
     Transfers,
     /// Deletes and lists: nothing waits for them but more of them.
     Cleaning,
@@ -45,7 +45,7 @@ pub(super) enum Lane {
 #[derive(Clone, Debug)]
 pub(super) struct Permits {
     current: Arc<Semaphore>,
-    objects: Arc<Semaphore>,
+    manifest: Arc<Semaphore>,
     transfers: Arc<Semaphore>,
     cleaning: Arc<Semaphore>,
 }
@@ -55,7 +55,7 @@ impl Permits {
         let lane = |calls_max| Arc::new(Semaphore::new(calls_max));
         Self {
             current: lane(CURRENT_MAX),
-            objects: lane(OBJECTS_MAX),
+            manifest: lane(MANIFEST_MAX),
             transfers: lane(TRANSFERS_MAX),
             cleaning: lane(CLEANING_MAX),
         }
@@ -70,7 +70,7 @@ impl Permits {
     fn of(&self, lane: Lane) -> &Arc<Semaphore> {
         match lane {
             Lane::Current => &self.current,
-            Lane::Objects => &self.objects,
+            Lane::Manifest => &self.manifest,
             Lane::Transfers => &self.transfers,
             Lane::Cleaning => &self.cleaning,
         }
@@ -197,6 +197,12 @@ mod tests {
         for number in 1..=CALLS {
             let (to, local) = (store.clone(), path("local"));
             hanging.spawn(async move { put(to, local, number).await.map(drop) });
+            // A small file comes from memory.
+            let (to, name) = (store.clone(), key(&format!("shared/8/{number}")));
+            hanging.spawn(async move {
+                let body = Body::from(b"four".to_vec());
+                to.put(&name, body, &Progress::default()).await.map(drop)
+            });
             let from = store.clone();
             hanging.spawn(async move { from.delete(&key("shared/7/0")).await });
         }
@@ -228,5 +234,36 @@ mod tests {
             }
         })
         .await;
+    }
+
+    /// Folders are made under a lock: whoever needs no new one does not wait for it.
+    #[tokio::test]
+    async fn a_folder_whose_making_hangs_holds_up_no_commit() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FileSystem::at(directory.path().join("root"))
+            .open()
+            .await
+            .unwrap();
+        let local = directory.path().join("local");
+        fs::write(&local, b"four").unwrap();
+        let (current, progress) = (key("CURRENT"), Progress::default());
+        let first = done(store.swap(&current, None, b"1").await);
+        let record = |number: u64| key(&format!("manifest/{number}-1-1"));
+        let body = || Body::from(b"record".to_vec());
+        done(store.put(&record(1), body(), &progress).await);
+        let probe = &store.inner.root.probe;
+        let _going_on = GoOn(probe);
+        probe.hang(Act::MakeFolder, "shared");
+        let hanging = tokio::spawn(put(store.clone(), local, 1));
+        in_time(async {
+            while probe.hanging() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            done(store.put(&record(2), body(), &progress).await);
+            done(store.swap(&current, Some(&first), b"2").await);
+        })
+        .await;
+        probe.go_on();
+        done(in_time(hanging).await.unwrap());
     }
 }

@@ -336,6 +336,16 @@ impl Inner {
     }
 }
 
+/// The lane of an object that is in memory as a whole. The manifest has its own: a small state file
+/// may come from memory as well, and carries no commit.
+fn lane_of(key: &Key) -> Lane {
+    let folder = key.folder();
+    match folder.rsplit('/').next() {
+        Some("manifest") => Lane::Manifest,
+        Some(_) | None => Lane::Transfers,
+    }
+}
+
 fn size_of(stat: &Stat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
 }
@@ -344,7 +354,7 @@ impl BlobStore for FileStore {
     fn put<'a>(&'a self, key: &'a Key, body: Body, progress: &'a Progress) -> Call<'a, Digest> {
         let (name, moved) = (key.clone(), progress.clone());
         match body {
-            Body::Bytes(bytes) => Box::pin(self.run(Lane::Objects, move |inner, cancellation| {
+            Body::Bytes(bytes) => Box::pin(self.run(lane_of(key), move |inner, cancellation| {
                 let digest = inner.put_bytes(&name, &bytes, cancellation)?;
                 moved.add(digest.size_bytes);
                 Ok(digest)
@@ -361,18 +371,16 @@ impl BlobStore for FileStore {
     }
 
     fn size<'a>(&'a self, key: &'a Key) -> Call<'a, u64> {
-        let key = key.clone();
-        Box::pin(self.run(Lane::Objects, move |inner, _| {
+        let (lane, key) = (lane_of(key), key.clone());
+        Box::pin(self.run(lane, move |inner, _| {
             let (_, stat) = inner.root.object(&key)?;
             Ok(size_of(&stat))
         }))
     }
 
     fn get<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Vec<u8>> {
-        let key = key.clone();
-        Box::pin(self.run(Lane::Objects, move |inner, _| {
-            Ok(inner.get(&key, size_bytes_max)?.0)
-        }))
+        let (lane, key) = (lane_of(key), key.clone());
+        Box::pin(self.run(lane, move |inner, _| Ok(inner.get(&key, size_bytes_max)?.0)))
     }
 
     fn stream<'a>(&'a self, key: &'a Key, range: Option<Range<u64>>) -> Call<'a, Reader> {

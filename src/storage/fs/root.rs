@@ -38,6 +38,9 @@ pub(super) struct Root {
     path: PathBuf,
     directory: OwnedFd,
     durable: Mutex<BTreeSet<String>>,
+    /// Held while folders are made or removed, which may hang: what is made here is not removed here
+    /// before it is noted. Whoever needs only folders that are noted does not wait for it.
+    changing: Mutex<()>,
     pub(super) probe: Probe,
 }
 
@@ -47,6 +50,7 @@ impl Root {
             path,
             directory,
             durable: Mutex::default(),
+            changing: Mutex::new(()),
             probe: Probe::default(),
         }
     }
@@ -78,7 +82,7 @@ impl Root {
     /// Opens a folder, made if need be, whose own entry and those above it are durable.
     pub(super) fn make_folder(&self, name: &str) -> Step<Folder> {
         for _ in 0..FOLDER_TRIES_MAX {
-            if self.durable.lock().contains(name) {
+            if name.is_empty() || self.durable.lock().contains(name) {
                 match self.folder(name) {
                     Ok(folder) => return Ok(folder),
                     Err(Errno::NOENT) => {}
@@ -94,15 +98,14 @@ impl Root {
 
     /// `None` if a folder on the way was removed meanwhile, by another process.
     fn try_make_folder(&self, name: &str) -> Result<Option<Folder>, Failure> {
-        // Held to the end: what is made here is not removed here before it is noted.
-        let mut durable = self.durable.lock();
+        let _changing = self.changing.lock();
         let mut folder = self.open_root()?;
         for part in parts(name) {
             let below = join(&folder.name, part);
             let fail = |errno, tried| failure(errno, tried, &self.shown(&below));
             let mut opened = open_directory(&folder.directory, part);
             if matches!(opened, Err(Errno::NOENT)) {
-                durable.remove(&below);
+                self.durable.lock().remove(&below);
                 let made = self
                     .probe
                     .pass(Act::MakeFolder, &below)
@@ -120,9 +123,10 @@ impl Root {
                 Err(errno) => return Err(fail(errno, "open directory")),
             };
             // Made by somebody else a moment ago, it may not be durable either.
-            if !durable.contains(&below) {
+            let is_durable = self.durable.lock().contains(&below);
+            if !is_durable {
                 self.sync(&folder)?;
-                durable.insert(below.clone());
+                self.durable.lock().insert(below.clone());
             }
             folder = Folder {
                 directory,
@@ -137,15 +141,19 @@ impl Root {
     pub(super) fn remove_if_empty(&self, name: &str) {
         let mut name = name;
         while let Some((above, leaf)) = name.rsplit_once('/') {
-            let mut durable = self.durable.lock();
+            let _changing = self.changing.lock();
+            // Before it goes: another process may make it again at once, and not durably.
+            let was_durable = self.durable.lock().remove(name);
             let removed = self
                 .folder(above)
                 .and_then(|above| rustix::fs::unlinkat(&above.directory, leaf, AtFlags::REMOVEDIR));
             // Not empty, as a rule.
             if removed.is_err() {
+                if was_durable {
+                    self.durable.lock().insert(name.to_owned());
+                }
                 return;
             }
-            durable.remove(name);
             name = above;
         }
     }

@@ -179,6 +179,41 @@ fn manifest_objects_that_can_not_be_deleted_hold_no_other_back() {
     assert_eq!(stored, named + first.len());
 }
 
+/// What finds no room is the next leader's to find.
+#[test]
+fn manifest_objects_to_delete_are_bounded() {
+    const MAX: usize = 3;
+    let mut config = config();
+    config.limits.tail_records_max = 4;
+    config.limits.manifest_deletes_max = MAX;
+    let mut world = World::running(config.clone(), 1);
+    let manifests = |world: &World| {
+        let names = world.store.objects.keys();
+        let manifests = names.filter(|name| name.starts_with("manifest/"));
+        manifests.cloned().collect::<Vec<_>>()
+    };
+    let unnamed = |world: &World| {
+        let named = world.coordinator.view().current.unwrap().named().len();
+        manifests(world).len() - named
+    };
+    world.complete(&[1], &[]);
+    for number in 2..40 {
+        let undeletable = manifests(&world);
+        world.store.undeletable.extend(undeletable);
+        world.complete(&[number], &[number - 1]);
+    }
+    world.pass(Duration::from_secs(60));
+    let left = unnamed(&world);
+    assert!(left > MAX);
+    world.store.undeletable.clear();
+    world.pass(Duration::from_secs(60));
+    assert_eq!(unnamed(&world), left - MAX);
+    config.limits.manifest_deletes_max = left;
+    let mut next = World::beside(core::mem::take(&mut world.store), config, 2);
+    next.pass(Duration::from_secs(60));
+    assert_eq!(unnamed(&next), 0);
+}
+
 /// A deployment waits for the completion before it, which would drop what it is to restore.
 #[test]
 fn a_checkpoint_that_is_about_to_be_restored_is_kept() {

@@ -42,7 +42,7 @@ fn an_attempt_that_closes_leaves_nothing_of_its_own() {
         [release_snapshot(6)]
     );
     hand.deleted(3, Answer::Done(Payload::Nothing));
-    assert_eq!(hand.deleted(4, unknown()), []);
+    assert_eq!(hand.deleted(4, failed(FailureKind::Unavailable)), []);
     assert_eq!(
         hand.waits_for(),
         "attempt 7 waits for 1 deletes, shared/7/4 for one"
@@ -70,8 +70,8 @@ fn a_delete_that_is_denied_does_not_hold_the_end_back() {
 
 /// What a closing attempt can't delete is the sweep's: it is un-named next.
 #[test]
-fn a_delete_that_is_never_answered_does_not_hold_the_end_back() {
-    for answer in [unknown(), failed(FailureKind::Unavailable)] {
+fn a_delete_that_is_refused_twice_does_not_hold_the_end_back() {
+    for answer in [Answer::Refused, failed(FailureKind::Unavailable)] {
         let mut hand = Hand::new(Limits::default());
         hand.snapshot(5, None, &["1.sst"]);
         hand.uploaded(1, done("1.sst"));
@@ -81,6 +81,31 @@ fn a_delete_that_is_never_answered_does_not_hold_the_end_back() {
         assert_eq!(hand.wait().1, [delete(1)]);
         assert_eq!(hand.deleted(1, answer), [Action::Tell(Notice::Closed)]);
     }
+}
+
+/// Each call of a silent store takes a whole deadline: one of them is waited for and no second.
+#[test]
+fn a_store_that_never_answers_is_asked_for_nothing_more() {
+    let limits = Limits {
+        deletes_in_flight_max: 2,
+        ..Limits::default()
+    };
+    let mut hand = Hand::new(limits);
+    hand.snapshot(5, None, &["1.sst", "2.sst", "3.sst"]);
+    for number in [1, 2, 3] {
+        hand.uploaded(number, done(&format!("{number}.sst")));
+    }
+    hand.uploaded(4, failed(FailureKind::Unavailable));
+    assert_eq!(
+        hand.give(Event::Close),
+        [release_snapshot(5), delete(1), delete(2)]
+    );
+    let busy = failed(FailureKind::Unavailable);
+    // It rests, and the third one takes its place.
+    assert_eq!(hand.deleted(1, busy.clone()), [delete(3)]);
+    assert_eq!(hand.deleted(2, unknown()), []);
+    assert_eq!(hand.subtask.poll_timeout(), None, "nothing is tried again");
+    assert_eq!(hand.deleted(3, busy), [Action::Tell(Notice::Closed)]);
 }
 
 #[test]
