@@ -160,7 +160,7 @@ fn garbage(report: &CollectReport) -> BTreeSet<FileName> {
 /// A sweep rests between its pages; here somebody waits for it.
 fn brisk(deadline: Duration) -> Config {
     let mut config = Config {
-        claim_deadline: Some(deadline.max(Duration::from_millis(1))),
+        claim_deadline: Some(deadline.max(Duration::from_millis(10))),
         ..Config::default()
     };
     let limits = &mut config.checkpoints.limits;
