@@ -6,6 +6,7 @@
 //! whoever must be sure of one for longer than a retry takes raises `num_retained`.
 
 mod answers;
+mod chains;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Damaged files are found, named, and never restored.
 
 use std::fs;
+use std::path::Path;
 
 use stillpoint::ParticipantEvent;
 use stillpoint::protocol::manifest::Current;
@@ -104,6 +105,13 @@ async fn a_manifest_that_is_damaged_in_part_is_told() {
     let warnings = texts(&damaged["warnings"]);
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].contains(&newest), "{warnings:?}");
+    for verify in [&["verify"][..], &["verify", "--all"], &["verify", "--full"]] {
+        let (code, found) = ask(&root, verify);
+        assert_eq!((code, &found["is_sound"]), (1, &false.into()), "{verify:?}");
+        let faults = &found["participants"][0]["manifest_faults"];
+        assert_eq!(faults.as_array().unwrap().len(), 1, "{faults}");
+        assert_eq!(faults[0]["file"], *newest);
+    }
     let said = run(["ls", "--root", root.to_str().unwrap()]);
     assert!(said.out.contains(&format!("DAMAGED: {newest}")), "{said:?}");
 
@@ -115,4 +123,46 @@ async fn a_manifest_that_is_damaged_in_part_is_told() {
         other => panic!("{other:?}"),
     }
     service.close().await;
+}
+
+/// What is read in need only is verified with `--full`, so that it is there when it is needed.
+#[tokio::test]
+async fn damage_to_the_spare_way_to_the_manifest_is_told() {
+    let world = World::new(2).await;
+    let service = world.start("orders/7").await;
+    for value in 0..40 {
+        service.checkpoint(&value.to_string()).await;
+    }
+    service.close().await;
+    let (root, folder) = (world.root(), world.folder("orders/7"));
+    let full = ["verify", "--all", "--full"];
+    let sound = answer(&root, &full);
+    let faults = &sound["participants"][0]["manifest_faults"];
+    assert_eq!(faults.as_array().unwrap().len(), 0);
+
+    let current = Current::decode(&fs::read(folder.join("CURRENT")).unwrap()).unwrap();
+    let (older, first) = (current.snapshots()[0], current.tail()[0]);
+    for spare in [older, first] {
+        let path = folder.join(spare.to_string());
+        let content = fs::read(&path).unwrap();
+        let mut changed = content.clone();
+        *changed.last_mut().unwrap() ^= 1;
+        fs::write(&path, changed).unwrap();
+        assert_manifest_fault(&root, &full, "corrupt", &spare.to_string());
+        fs::remove_file(&path).unwrap();
+        assert_manifest_fault(&root, &full, "missing", &spare.to_string());
+        fs::write(&path, content).unwrap();
+        answer(&root, &full);
+    }
+}
+
+fn assert_manifest_fault(root: &Path, command: &[&str], kind: &str, file: &str) {
+    let (code, found) = ask(root, command);
+    assert_eq!((code, &found["is_sound"]), (1, &false.into()), "{found:#}");
+    let faults = &found["participants"][0]["manifest_faults"];
+    assert_eq!(faults.as_array().unwrap().len(), 1, "{faults}");
+    assert_eq!(
+        (&faults[0]["kind"], &faults[0]["file"]),
+        (&kind.into(), &file.into())
+    );
 }
