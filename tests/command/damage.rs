@@ -166,3 +166,39 @@ fn assert_manifest_fault(root: &Path, command: &[&str], kind: &str, file: &str) 
         (&kind.into(), &file.into())
     );
 }
+
+/// Nobody is fenced for a store that can't be cleaned, and what is gone is not passed over.
+#[tokio::test]
+async fn what_stands_in_a_folders_place_fences_nobody() {
+    let world = World::new(2).await;
+    let service = world.start("orders/7").await;
+    service.checkpoint("one").await;
+    let (root, folder) = (world.root(), world.folder("orders/7"));
+    let shared = folder.join("shared");
+    let aside = folder.join("aside");
+    fs::rename(&shared, &aside).unwrap();
+    let gone = answer_of_missing(&root);
+    assert_eq!(gone, 1);
+    for place in ["file", "loop"] {
+        match place {
+            "file" => fs::write(&shared, b"").unwrap(),
+            _ => std::os::unix::fs::symlink("shared", &shared).unwrap(),
+        }
+        let refused = error(&root, &["gc", "--take-over"], 1, "corrupt");
+        assert_eq!(refused["file"], "shared/", "{refused}");
+        let (code, plain) = ask(&root, &["gc"]);
+        assert_eq!(code, 1, "{plain:#}");
+        assert_eq!(plain["participants"][0]["error"]["file"], "shared/");
+        fs::remove_file(&shared).unwrap();
+    }
+    fs::rename(&aside, &shared).unwrap();
+    service.checkpoint("two, by the same holder").await;
+    service.close().await;
+}
+
+/// How many retained files `gc` misses.
+fn answer_of_missing(root: &Path) -> usize {
+    let (code, found) = ask(root, &["gc", "--dry-run"]);
+    assert_eq!(code, 1, "{found:#}");
+    texts(&found["participants"][0]["missing"]).len()
+}
