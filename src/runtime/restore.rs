@@ -153,7 +153,12 @@ pub(super) async fn take(
                 ErrorKind::Invalid
             }
             DirectoryError::InUse { .. } => ErrorKind::Busy,
-            DirectoryError::Failed(failure) => failure.kind.into(),
+            // Of a place: none can be made there, or it holds a name that no state has. That says
+            // nothing of what is stored.
+            DirectoryError::Failed(failure) => match failure.kind.into() {
+                ErrorKind::NotFound | ErrorKind::Corrupt => ErrorKind::Invalid,
+                kind => kind,
+            },
         };
         Error::new(kind, error.to_string()).with_source(error)
     })?;

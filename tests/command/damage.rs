@@ -114,6 +114,11 @@ async fn a_manifest_that_is_damaged_in_part_is_told() {
     }
     let said = run(["ls", "--root", root.to_str().unwrap()]);
     assert!(said.out.contains(&format!("DAMAGED: {newest}")), "{said:?}");
+    assert!(said.err.contains("WARN"), "{said:?}");
+    assert!(
+        !said.err.contains('\u{1b}'),
+        "no colours in a file: {said:?}"
+    );
 
     let service = world.start("orders/7").await;
     match service.participant.events().try_next() {
