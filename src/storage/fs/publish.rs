@@ -242,7 +242,6 @@ mod tests {
     use rustix::fs::FlockOperation;
 
     use super::*;
-    use crate::storage::OpenStore;
     use crate::storage::fs::FileSystem;
 
     #[tokio::test]
