@@ -103,8 +103,12 @@ impl Config {
         if self.restore_tries_max == 0 {
             return bad("restore_tries_max", &self.restore_tries_max, "at least 1");
         }
-        if let Some(deadline) = self.claim_deadline.filter(Duration::is_zero) {
-            return bad("claim_deadline", &deadline, "more than nothing");
+        let least = Duration::from_millis(10);
+        if let Some(deadline) = self.claim_deadline.filter(|deadline| *deadline < least) {
+            return bad("claim_deadline", &deadline, "at least 10 ms");
+        }
+        if self.close_deadline < least {
+            return bad("close_deadline", &self.close_deadline, "at least 10 ms");
         }
         if self.close_deadline <= self.progress_deadline.saturating_mul(2) {
             let wanted = "more than twice progress_deadline";
@@ -117,10 +121,46 @@ impl Config {
             let wanted = "at most snapshots_in_flight_max";
             return bad("max_concurrent", &checkpoints.max_concurrent, wanted);
         }
-        checkpoints.validate()
+        checkpoints.validate()?;
+        self.validate_sizes()
+    }
+
+    /// Whether whatever the limits allow to be written, they allow to be read. A machine by itself
+    /// refuses what is too large; a repository would be one that can't go on.
+    fn validate_sizes(&self) -> Result<(), BadConfig> {
+        let bad = |key, value: &dyn Debug, wanted| Err(BadConfig::new(key, value, wanted));
+        let checkpoints = &self.checkpoints;
+        let limits = &checkpoints.limits;
+        if limits.family_bytes_max < FAMILY_BYTES_LEAST {
+            let wanted = "at least 7, the length of default";
+            return bad("family_bytes_max", &limits.family_bytes_max, wanted);
+        }
+        let records = limits.tail_records_max.saturating_mul(RECORD_BYTES);
+        if limits.current_bytes_max < CURRENT_BYTES_LEAST.saturating_add(records) {
+            let wanted = "at least 64 KiB and 256 bytes for each of tail_records_max";
+            return bad("current_bytes_max", &limits.current_bytes_max, wanted);
+        }
+        // The other half is for files, pins and tombstones.
+        let described = (limits.user_bytes_max)
+            .saturating_add(limits.family_bytes_max)
+            .saturating_mul((checkpoints.num_retained).saturating_add(checkpoints.max_concurrent));
+        let largest = limits.manifest_object_bytes_max;
+        if largest < MANIFEST_OBJECT_BYTES_LEAST || largest / 2 < described {
+            let wanted = "at least 1 MiB and twice user_bytes_max + family_bytes_max for each of \
+                          num_retained + max_concurrent checkpoints";
+            return bad("manifest_object_bytes_max", &largest, wanted);
+        }
+        Ok(())
     }
 }
 
+/// RocksDB's first column family is called `default`.
+const FAMILY_BYTES_LEAST: usize = "default".len();
+const CURRENT_BYTES_LEAST: usize = 1 << 16;
+/// What `CURRENT` may need for one record: a name of at most 32 bytes, of the tails of two
+/// snapshots, each of which may have grown to four times its limit while a snapshot was written.
+const RECORD_BYTES: usize = 256;
+const MANIFEST_OBJECT_BYTES_LEAST: usize = 1 << 20;
 const TRANSFERS_MAX: usize = 1 << 16;
 const TRANSFER_MEMORY_BYTES_LEAST: usize = 1 << 20;
 const TRANSFER_MEMORY_BYTES_MOST: usize = 1 << 40;
@@ -151,7 +191,7 @@ mod tests {
         );
         assert_eq!(
             wrong(&|config| config.checkpoints.limits.retry_delay = Duration::ZERO),
-            "retry_delay is 0ns; allowed is more than nothing"
+            "retry_delay is 0ns; allowed is at least 1 ms"
         );
         assert_eq!(
             wrong(&|config| config.progress_deadline = config.close_deadline / 2),

@@ -116,7 +116,14 @@ impl Default for Limits {
     }
 }
 
-/// Two limits that do not go together.
+/// A block is added to ids that end at [`NUMBER_MAX`](super::id::NUMBER_MAX): so many claims skip
+/// whole blocks without coming near it.
+const BLOCK_MOST: u64 = 1 << 20;
+const IN_FLIGHT_MOST: usize = 1 << 16;
+const COUNT_MOST: u64 = 1 << 30;
+const DELAY_LEAST: Duration = Duration::from_millis(1);
+
+/// A limit that is out of its range, or does not go with another one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("limit {name} is {value}; allowed is {wanted}")]
 pub struct BadLimit {
@@ -148,39 +155,29 @@ impl Limits {
                 wanted,
             })
         };
-        let at_least_one = [
-            ("checkpoint_id_block", self.checkpoint_id_block),
-            ("attempt_id_block", self.attempt_id_block),
-            ("queued_requests_max", self.queued_requests_max as u64),
-            (
-                "pending_checkpoints_max",
-                self.pending_checkpoints_max as u64,
-            ),
-            ("tombstones_max", self.tombstones_max as u64),
-            ("swept_files_max", self.swept_files_max as u64),
-            ("deletes_in_flight_max", self.deletes_in_flight_max as u64),
-            ("tail_records_max", self.tail_records_max as u64),
-            ("own_deletes_max", self.own_deletes_max as u64),
-            ("manifest_deletes_max", self.manifest_deletes_max as u64),
-            ("list_page_max", self.list_page_max as u64),
-            ("uploads_in_flight_max", self.uploads_in_flight_max as u64),
-            ("upload_tries_max", u64::from(self.upload_tries_max)),
-            (
-                "snapshots_in_flight_max",
-                self.snapshots_in_flight_max as u64,
-            ),
-            ("acknowledged_files_max", self.acknowledged_files_max as u64),
-            ("reads_in_flight_max", self.reads_in_flight_max as u64),
-            ("read_tries_max", u64::from(self.read_tries_max)),
-            ("pins_max", self.pins_max as u64),
-        ];
-        for (name, value) in at_least_one {
-            if value == 0 {
-                return bad(name, &value, "at least 1");
+        for (name, value) in self.blocks() {
+            if value == 0 || value > BLOCK_MOST {
+                return bad(name, &value, "from 1 to 1048576");
             }
         }
-        if self.retry_delay.is_zero() {
-            return bad("retry_delay", &self.retry_delay, "more than nothing");
+        for (name, value) in self.in_flight() {
+            if value == 0 || value > IN_FLIGHT_MOST {
+                return bad(name, &value, "from 1 to 65536");
+            }
+        }
+        for (name, value) in self.counts() {
+            if value == 0 || value > COUNT_MOST {
+                return bad(name, &value, "from 1 to 1073741824");
+            }
+        }
+        // Shorter ones would be waits in name only, and a store in trouble be asked without end.
+        for (name, value) in [
+            ("retry_delay", self.retry_delay),
+            ("sweep_round_pause", self.sweep_round_pause),
+        ] {
+            if value < DELAY_LEAST {
+                return bad(name, &value, "at least 1 ms");
+            }
         }
         if self.retry_delay_max < self.retry_delay {
             return bad(
@@ -197,6 +194,42 @@ impl Limits {
             );
         }
         Ok(())
+    }
+
+    /// Ids that one commit reserves.
+    fn blocks(&self) -> [(&'static str, u64); 2] {
+        [
+            ("checkpoint_id_block", self.checkpoint_id_block),
+            ("attempt_id_block", self.attempt_id_block),
+        ]
+    }
+
+    /// What each has a task or a permit of its own.
+    fn in_flight(&self) -> [(&'static str, usize); 5] {
+        [
+            ("pending_checkpoints_max", self.pending_checkpoints_max),
+            ("deletes_in_flight_max", self.deletes_in_flight_max),
+            ("uploads_in_flight_max", self.uploads_in_flight_max),
+            ("snapshots_in_flight_max", self.snapshots_in_flight_max),
+            ("reads_in_flight_max", self.reads_in_flight_max),
+        ]
+    }
+
+    /// What is only counted.
+    fn counts(&self) -> [(&'static str, u64); 11] {
+        [
+            ("queued_requests_max", self.queued_requests_max as u64),
+            ("tombstones_max", self.tombstones_max as u64),
+            ("swept_files_max", self.swept_files_max as u64),
+            ("tail_records_max", self.tail_records_max as u64),
+            ("own_deletes_max", self.own_deletes_max as u64),
+            ("manifest_deletes_max", self.manifest_deletes_max as u64),
+            ("list_page_max", self.list_page_max as u64),
+            ("upload_tries_max", u64::from(self.upload_tries_max)),
+            ("acknowledged_files_max", self.acknowledged_files_max as u64),
+            ("read_tries_max", u64::from(self.read_tries_max)),
+            ("pins_max", self.pins_max as u64),
+        ]
     }
 
     /// Counts a try. Once the wait grows no more, tries are not told apart: the future is the same.

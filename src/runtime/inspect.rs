@@ -6,6 +6,8 @@
 //! whoever must be sure of one for longer than a retry takes raises `num_retained`.
 
 mod answers;
+mod chains;
+mod collect;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +15,7 @@ use std::path::Path;
 
 use tokio::task::JoinSet;
 
-use super::calls::{at_once, patiently, whole};
+use super::calls::{at_once, patiently};
 use super::core::{OPERATOR, SUBTASK};
 use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
@@ -355,85 +357,6 @@ impl Inspection {
             return Err(about(damaged(&error, self.others(checkpoint))));
         }
         Err(about(error))
-    }
-
-    /// Reads the manifest again, deletes what is condemned in it, and says what it left. Harmless
-    /// beside a holder, which does the same.
-    ///
-    /// Cancel safe: dropped, each condemned file is deleted or not.
-    ///
-    /// # Errors
-    /// What the store says, if it can't be listed. What could not be deleted stands in the report.
-    pub async fn collect(&self, dry_run: bool) -> Result<CollectReport> {
-        let about = |error| self.about(error, Phase::Collect);
-        let (listed, unparsable) = self.listed().await.map_err(about)?;
-        let mut report = CollectReport {
-            unparsable,
-            ..CollectReport::default()
-        };
-        // Listed first, read second: what an attempt has stored that began meanwhile is known as its.
-        let seen = Self::load(&self.participant, self.around.clone());
-        let seen = seen.await.map_err(about)?;
-        for &file in &listed {
-            match seen.standing(file) {
-                FileStanding::Held { .. } => report.held_files += 1,
-                // Every one of them is deleted below, whether the list shows it or not.
-                FileStanding::Condemned => {}
-                standing @ (FileStanding::Released
-                | FileStanding::OfLiveAttempt
-                | FileStanding::Orphaned) => report.left.push((file, standing)),
-            }
-        }
-        for &file in seen.manifest.tombstones() {
-            let deleted = if dry_run {
-                Ok(())
-            } else {
-                let _permit = self.around.budget.delete().await;
-                self.around.budget.admit().await;
-                let key = Key::from(file);
-                let delete = self.around.store.delete(&key);
-                done(at_once(delete, self.around.config.progress_deadline).await)
-            };
-            match deleted {
-                Ok(()) if listed.contains(&file) => report.deleted.push(file),
-                Ok(()) => report.absent.push(file),
-                Err(error) => report.failed.push((file, about(error).with_file(file))),
-            }
-        }
-        Ok(report)
-    }
-
-    /// What lies in the participant's part of the store and was not written by this library: it is
-    /// nobody's to delete, and disturbs nobody.
-    ///
-    /// # Errors
-    /// What the store says, if it can't be listed.
-    pub async fn unparsable(&self) -> Result<Vec<String>> {
-        let listed = self.listed().await;
-        let (_, unparsable) = listed.map_err(|error| self.about(error, Phase::Inspect))?;
-        Ok(unparsable)
-    }
-
-    /// The state files that the store lists, and names that no rule can parse.
-    async fn listed(&self) -> Result<(BTreeSet<FileName>, Vec<String>)> {
-        let (mut files, mut unparsable) = (BTreeSet::new(), Vec::new());
-        let mut after: Option<String> = None;
-        let limit = self.around.config.checkpoints.limits.list_page_max;
-        loop {
-            let list = whole(self.around.store.list("", after.as_deref(), limit));
-            let page = done(at_once(list, self.around.config.progress_deadline).await)?;
-            after = page.more.then(|| page.names.last().cloned()).flatten();
-            for name in page.names {
-                match ObjectName::parse(&name) {
-                    Some(ObjectName::Shared(file)) => drop(files.insert(file)),
-                    Some(ObjectName::Current | ObjectName::Manifest(_)) => {}
-                    None => unparsable.push(name),
-                }
-            }
-            if after.is_none() {
-                return Ok((files, unparsable));
-            }
-        }
     }
 
     fn retained(&self, checkpoint: CheckpointId) -> Result<()> {

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::checkpoint::Checkpoint;
 use super::core::{SUBTASK, Standing, Taken};
@@ -261,6 +262,21 @@ impl Claim {
         }
         self.driver().end_earlier_attempts();
         self.driver().cleaned().await.map_err(about)
+    }
+
+    /// [`Claim::clean`] for as long as somebody is ready to wait.
+    ///
+    /// Cancel safe, as that.
+    ///
+    /// # Errors
+    /// As there, and [`ErrorKind::Deadline`] with what keeps it from being clean: what is left, the
+    /// next holder deletes.
+    pub async fn clean_within(&self, deadline: Duration) -> Result<()> {
+        let cleaned = tokio::time::timeout(deadline, self.clean()).await;
+        cleaned.unwrap_or_else(|_| {
+            let cause = format!("not clean within {} ms", deadline.as_millis());
+            Err(self.driver().late(cause).with_phase(Phase::Collect))
+        })
     }
 
     /// Gives the participant up in good order.

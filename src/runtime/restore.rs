@@ -153,6 +153,13 @@ pub(super) async fn take(
                 ErrorKind::Invalid
             }
             DirectoryError::InUse { .. } => ErrorKind::Busy,
+            // Of a place: none can be made there, or it holds a name that no state has. That says
+            // nothing of what is stored.
+            DirectoryError::Failed(failure)
+                if matches!(failure.kind, FailureKind::NotFound | FailureKind::Corrupt) =>
+            {
+                ErrorKind::Invalid
+            }
             DirectoryError::Failed(failure) => failure.kind.into(),
         };
         Error::new(kind, error.to_string()).with_source(error)

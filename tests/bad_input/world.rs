@@ -42,6 +42,8 @@ pub fn config() -> Config {
     limits.read_tries_max = 2;
     limits.claim_delay = Duration::ZERO;
     limits.manifest_object_bytes_max = 1 << 20;
+    limits.user_bytes_max = 1 << 16;
+    limits.family_bytes_max = 1 << 16;
     config
 }
 

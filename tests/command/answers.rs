@@ -1,7 +1,10 @@
 //! What the commands answer about a repository at rest.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use serde_json::Value;
 use stillpoint::MemoryState;
@@ -424,6 +427,34 @@ async fn a_restore_fills_what_is_its_own_and_touches_nothing_else() {
         "busy",
     );
     assert_eq!(tree(&service.local), kept);
+}
+
+/// A place that no state can have is the caller's mistake: nothing stored is missing or damaged.
+#[tokio::test]
+async fn a_restore_refuses_places_that_can_hold_no_state() {
+    let world = World::new(1).await;
+    let service = world.start("orders/7").await;
+    service.checkpoint("one").await;
+    let root = world.root();
+    let before = tree(&root);
+    let beside = world.directory.path().join("beside");
+    std::os::unix::fs::symlink(&root, &beside).unwrap();
+    let odd = world.directory.path().join("odd");
+    fs::create_dir(&odd).unwrap();
+    fs::write(odd.join(OsStr::from_bytes(b"\xff\xfe")), b"dear").unwrap();
+    let places = [
+        root.join("participants/newp"),
+        root.join("new"),
+        root.join("absent/../new"),
+        beside.join("participants/newp"),
+        odd,
+        PathBuf::from("/proc/x"),
+    ];
+    for place in places {
+        let to = place.to_str().unwrap();
+        error(&root, &["restore", "newest", "--to", to], 2, "invalid");
+    }
+    assert_eq!(tree(&root), before);
 }
 
 #[test]

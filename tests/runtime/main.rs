@@ -6,6 +6,7 @@
 )]
 
 mod checkpoints;
+mod configured;
 mod dropped;
 mod faults;
 mod faulty;

@@ -175,7 +175,9 @@ impl BlobStore for Defective {
             let page = self.store.list(prefix, after, limit).await;
             if self.has(Defect::MissedPage)
                 && after.is_some()
-                && let Answer::Done(Page { names, more: true, .. }) = &page
+                && let Answer::Done(Page {
+                    names, more: true, ..
+                }) = &page
             {
                 let last = names.last().map(String::as_str);
                 return self.store.list(prefix, last, limit).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use stillpoint::protocol::id::FileName;
-use stillpoint::{Claim, CollectReport, Config, Error, ErrorKind, FileStanding, Repository};
+use stillpoint::{CollectReport, Config, Error, FileStanding, Repository};
 
 use crate::arguments::Collect;
 use crate::bar;
@@ -39,6 +39,8 @@ struct Participant {
     left: Vec<Left>,
     unparsable: Vec<String>,
     held_files: usize,
+    /// Of retained checkpoints, and not there.
+    missing: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -87,6 +89,12 @@ pub async fn run(asked: &Collect) -> Result<Outcome, Error> {
     {
         exits.push(Exit::Unavailable);
     }
+    if participants
+        .iter()
+        .any(|participant| !participant.missing.is_empty())
+    {
+        exits.push(Exit::CheckFailed);
+    }
     let document = Document {
         dry_run: asked.dry_run,
         take_over: asked.take_over,
@@ -111,7 +119,7 @@ async fn collect(
 }
 
 /// A holder's part: fences whoever holds the participant, then deletes all that no retained
-/// checkpoint refers to.
+/// checkpoint refers to. Nobody is fenced for a store that can't be listed.
 async fn take_over(
     repository: &Repository,
     name: &str,
@@ -120,7 +128,8 @@ async fn take_over(
     let before = repository.inspect(name).await?.collect(true).await?;
     let claim = bar::of_waiting(&format!("claiming {name}"), repository.claim(name)).await?;
     let epoch = claim.epoch().0;
-    let cleaned = bar::of_waiting(&format!("cleaning {name}"), clean(&claim, deadline)).await;
+    let cleaning = claim.clean_within(deadline);
+    let cleaned = bar::of_waiting(&format!("cleaning {name}"), cleaning).await;
     let closed = claim.close().await;
     cleaned?;
     closed?;
@@ -139,18 +148,6 @@ async fn take_over(
     Ok(participant)
 }
 
-async fn clean(claim: &Claim, deadline: Duration) -> Result<(), Error> {
-    tokio::time::timeout(deadline, claim.clean())
-        .await
-        .unwrap_or_else(|_| {
-            let cause = format!(
-                "not clean within {} s; what is left, the next holder deletes",
-                deadline.as_secs()
-            );
-            Err(Error::new(ErrorKind::Deadline, cause).with_participant(claim.participant()))
-        })
-}
-
 /// Everything that a look at the store found and no retained checkpoint refers to.
 fn garbage(report: &CollectReport) -> BTreeSet<FileName> {
     let left = report.left.iter().map(|(file, _)| *file);
@@ -160,7 +157,7 @@ fn garbage(report: &CollectReport) -> BTreeSet<FileName> {
 /// A sweep rests between its pages; here somebody waits for it.
 fn brisk(deadline: Duration) -> Config {
     let mut config = Config {
-        claim_deadline: Some(deadline.max(Duration::from_millis(1))),
+        claim_deadline: Some(deadline.max(Duration::from_millis(10))),
         ..Config::default()
     };
     let limits = &mut config.checkpoints.limits;
@@ -191,6 +188,7 @@ impl Participant {
         self.absent = report.absent.iter().map(FileName::to_string).collect();
         self.unparsable.clone_from(&report.unparsable);
         self.held_files = report.held_files;
+        self.missing = report.missing.iter().map(FileName::to_string).collect();
     }
 
     fn left_as(&self, standing: &FileStanding) -> usize {
@@ -243,6 +241,13 @@ impl Participant {
             "  left: {} of retained checkpoints",
             output::counted(self.held_files as u64, "file")
         )?;
+        if !self.missing.is_empty() {
+            let files = output::counted(self.missing.len() as u64, "file");
+            writeln!(
+                f,
+                "  MISSING: {files} of retained checkpoints; `verify --all` says of which"
+            )?;
+        }
         let kinds = [
             (
                 FileStanding::Released,

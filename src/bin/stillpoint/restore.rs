@@ -1,9 +1,11 @@
 //! `stillpoint restore ID --to DIR`: a directory made equal to a checkpoint.
 
 use std::fmt::{self, Display};
+use std::path::{self, Component, Path, PathBuf};
+use std::{fs, io};
 
 use serde::Serialize;
-use stillpoint::{Config, Error, RestoreOptions, RestoreProgress};
+use stillpoint::{Config, Error, ErrorKind, RestoreOptions, RestoreProgress};
 
 use crate::arguments::Restore;
 use crate::bar;
@@ -24,6 +26,7 @@ struct Document {
 
 pub async fn run(asked: &Restore) -> Result<Outcome, Error> {
     let root = Root::open(&asked.at, Access::Read, Config::default()).await?;
+    refuse_inside(&asked.at.root, &asked.to)?;
     let inspection = root.inspect_one().await?;
     let checkpoint = root::resolve(&inspection, asked.checkpoint)?;
     let progress = RestoreProgress::default();
@@ -46,6 +49,37 @@ pub async fn run(asked: &Restore) -> Result<Outcome, Error> {
         user_bytes: UserBytes::new(user_bytes.map_or(&[], Vec::as_slice)),
     };
     Outcome::new(&document, Exit::Done)
+}
+
+/// A state in a repository would be taken for one of its participants, or for garbage.
+fn refuse_inside(root: &Path, to: &Path) -> Result<(), Error> {
+    let fail = |path: &Path, error: &io::Error| {
+        let cause = format!("reading {}: {error}", path.display());
+        Error::new(ErrorKind::Invalid, cause)
+    };
+    let root = fs::canonicalize(root).map_err(|error| fail(root, &error))?;
+    let whole = path::absolute(to).map_err(|error| fail(to, &error))?;
+    // Links count as far as there is something; what is not there yet will be folders.
+    let mut resolved = PathBuf::new();
+    for part in whole.components() {
+        match part {
+            Component::ParentDir => drop(resolved.pop()),
+            Component::Prefix(_)
+            | Component::RootDir
+            | Component::CurDir
+            | Component::Normal(_) => {
+                resolved.push(part);
+            }
+        }
+        if let Ok(found) = fs::canonicalize(&resolved) {
+            resolved = found;
+        }
+    }
+    if resolved.starts_with(&root) {
+        let cause = format!("{} lies in the repository itself", to.display());
+        return Err(Error::new(ErrorKind::Invalid, cause));
+    }
+    Ok(())
 }
 
 impl Display for Document {

@@ -30,6 +30,8 @@ struct Participant {
     name: String,
     /// What ended the verification of this participant.
     error: Option<Fault>,
+    /// What is wrong in its manifest.
+    manifest_faults: Vec<Fault>,
     checkpoints: Vec<Checkpoint>,
     /// Dropped while `--all` came to them: no damage, and nothing is known of them.
     dropped: Vec<u64>,
@@ -88,16 +90,11 @@ pub async fn run(asked: &Verify) -> Result<Outcome, Error> {
         }
         document.unparsable = root.repository.unparsable().await?;
     } else {
-        let report = one(&root, asked.checkpoint, depth).await?;
         let mut participant = Participant::new(root.one()?);
-        participant.checkpoints.push(Checkpoint::from(&report));
+        one(&root, &mut participant, asked.checkpoint, depth).await?;
         document.participants.push(participant);
     }
-    let mut checkpoints = document
-        .participants
-        .iter()
-        .flat_map(|participant| &participant.checkpoints);
-    if checkpoints.any(|checkpoint| !checkpoint.faults.is_empty()) {
+    if document.participants.iter().any(Participant::has_faults) {
         exits.push(Exit::CheckFailed);
     }
     let exit = Exit::worst(exits);
@@ -110,14 +107,36 @@ impl Participant {
         Self {
             name: name.to_owned(),
             error: None,
+            manifest_faults: Vec::new(),
             checkpoints: Vec::new(),
             dropped: Vec::new(),
             unparsable: Vec::new(),
         }
     }
+
+    async fn look_at_manifest(
+        &mut self,
+        inspection: &Inspection,
+        depth: VerifyDepth,
+    ) -> Result<(), Error> {
+        let faults = inspection.verify_manifest(depth).await?;
+        self.manifest_faults = faults.iter().map(Fault::from).collect();
+        Ok(())
+    }
+
+    fn has_faults(&self) -> bool {
+        let mut checkpoints = self.checkpoints.iter();
+        !self.manifest_faults.is_empty()
+            || checkpoints.any(|checkpoint| !checkpoint.faults.is_empty())
+    }
 }
 
-async fn one(root: &Root, wanted: Wanted, depth: VerifyDepth) -> Result<VerifyReport, Error> {
+async fn one(
+    root: &Root,
+    participant: &mut Participant,
+    wanted: Wanted,
+    depth: VerifyDepth,
+) -> Result<(), Error> {
     let mut tries = 0;
     loop {
         let inspection = root.inspect_one().await?;
@@ -128,7 +147,10 @@ async fn one(root: &Root, wanted: Wanted, depth: VerifyDepth) -> Result<VerifyRe
                 if error.kind() == ErrorKind::Subsumed
                     && wanted == Wanted::Newest
                     && tries < TRIES_MAX => {}
-            result => return result,
+            result => {
+                participant.checkpoints.push(Checkpoint::from(&result?));
+                return participant.look_at_manifest(&inspection, depth).await;
+            }
         }
     }
 }
@@ -149,7 +171,7 @@ async fn all(
         }
     }
     participant.unparsable = inspection.unparsable().await?;
-    Ok(())
+    participant.look_at_manifest(&inspection, depth).await
 }
 
 async fn checkpoint_of(
@@ -177,6 +199,9 @@ impl Display for Document {
 impl Participant {
     fn show(&self, f: &mut fmt::Formatter<'_>, depth: &str) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
+        for fault in &self.manifest_faults {
+            writeln!(f, "  the manifest is damaged in part: {fault}")?;
+        }
         for checkpoint in &self.checkpoints {
             let Checkpoint { id, files, .. } = checkpoint;
             let size = output::bytes(checkpoint.size_bytes);

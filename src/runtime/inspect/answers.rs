@@ -158,4 +158,6 @@ pub struct CollectReport {
     pub unparsable: Vec<String>,
     /// Files that retained checkpoints refer to.
     pub held_files: usize,
+    /// Files that retained checkpoints refer to and that are not there: damage.
+    pub missing: Vec<FileName>,
 }

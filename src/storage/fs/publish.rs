@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -30,6 +30,10 @@ use crate::storage::{Digester, Key, LOCK_NAME};
 /// Waiting like that instead of in the kernel lets a swap be given up while a neighbour that was
 /// stopped holds the lock.
 const LOCK_PAUSES: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(10));
+
+/// A lock that nobody could get for so long is somebody's who does something slow under it, or not
+/// this library's: the swap fails and names it, and is tried again.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Gives a complete temporary its name, unless that is taken, and makes name and content durable.
 pub(super) fn publish(
@@ -171,7 +175,7 @@ fn has_tag(file: &File, stat: &Stat, tag: &Tag) -> io::Result<bool> {
 fn lock_folder(root: &Root, name: &str, cancellation: &Cancellation) -> Step<(Folder, OwnedFd)> {
     for _ in 0..FOLDER_TRIES_MAX {
         let folder = root.make_folder(name)?;
-        match lock(root, &folder, cancellation) {
+        match lock(root, &folder, LOCK_WAIT_MAX, cancellation) {
             Ok(lock) => return Ok((folder, lock)),
             // Somebody removed the folder because it was empty.
             Err(failure) if failure.kind == FailureKind::NotFound => {}
@@ -182,7 +186,13 @@ fn lock_folder(root: &Root, name: &str, cancellation: &Cancellation) -> Step<(Fo
 }
 
 /// Locks the folder's `LOCK`, whoever else wants it in this process or another.
-fn lock(root: &Root, folder: &Folder, cancellation: &Cancellation) -> Result<OwnedFd, Failure> {
+fn lock(
+    root: &Root,
+    folder: &Folder,
+    wait_max: Duration,
+    cancellation: &Cancellation,
+) -> Result<OwnedFd, Failure> {
+    let begun = Instant::now();
     let shown = root.shown(&super::root::join(&folder.name, LOCK_NAME));
     let fail = |errno, tried| failure(errno, tried, &shown);
     let mut pause = LOCK_PAUSES.0;
@@ -193,6 +203,10 @@ fn lock(root: &Root, folder: &Folder, cancellation: &Cancellation) -> Result<Own
             .map_err(|errno| fail(errno, "open"))?;
         while !try_lock(&file).map_err(|errno| fail(errno, "lock"))? {
             cancellation.check()?;
+            if begun.elapsed() >= wait_max {
+                let cause = format!("{} is locked by another process", shown.display());
+                return Err(Failure::new(FailureKind::Unavailable, cause));
+            }
             std::thread::sleep(pause);
             pause = (pause * 2).min(LOCK_PAUSES.1);
             // Should somebody have removed it against the rules, the new one is the one that counts.
@@ -221,4 +235,33 @@ fn is_named(file: &OwnedFd, folder: &Folder) -> Result<bool, Errno> {
 
 fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::FlockOperation;
+
+    use super::*;
+    use crate::storage::fs::FileSystem;
+
+    #[tokio::test]
+    async fn a_lock_that_is_not_let_go_of_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FileSystem::at(directory.path()).open().await.unwrap();
+        let root = &store.inner.root;
+        let folder = root.make_folder("").unwrap();
+        let (nobody, soon) = (Cancellation::default(), Duration::ZERO);
+        drop(lock(root, &folder, soon, &nobody).unwrap());
+        let held = File::open(directory.path().join(LOCK_NAME)).unwrap();
+        rustix::fs::flock(&held, FlockOperation::LockExclusive).unwrap();
+        let failure = lock(root, &folder, soon, &nobody).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Unavailable);
+        let path = directory.path().join(LOCK_NAME);
+        assert_eq!(
+            failure.cause,
+            format!("{} is locked by another process", path.display())
+        );
+        drop(held);
+        lock(root, &folder, soon, &nobody).unwrap();
+    }
 }
