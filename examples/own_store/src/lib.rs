@@ -153,7 +153,11 @@ impl BlobStore for List {
             names.sort_unstable();
             let more = names.len() > limit;
             names.truncate(limit);
-            Answer::Done(Page { names, more })
+            Answer::Done(Page {
+                names,
+                more,
+                closed: None,
+            })
         })
     }
 
