@@ -60,10 +60,10 @@ bounds! {
     transfer_memory_bytes_max: MIB, 1 << 40; refused MIB - 1, usize::MAX;
     failure_burst_max: 1, u32::MAX; refused 0;
     failures_per_second: 1, u32::MAX; refused 0;
-    progress_deadline: ms(10), EVER; refused ms(9);
+    progress_deadline: ms(10), ms(44_999); refused NONE, ms(9), ms(45_000), EVER;
     restore_tries_max: 1, u32::MAX; refused 0;
     claim_deadline: Some(ms(10)), Some(EVER), None; refused Some(ms(9));
-    close_deadline: ms(10), EVER; refused ms(9);
+    close_deadline: ms(60_001), EVER; refused NONE, ms(9), ms(60_000);
     checkpoints.interval: Some(ms(10)), Some(EVER), None; refused Some(ms(9));
     checkpoints.min_pause: NONE, ms(60_000); refused EVER;
     checkpoints.min_pause_max: NONE, EVER; refused;
