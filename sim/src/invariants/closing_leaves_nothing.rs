@@ -1,9 +1,10 @@
 //! An attempt that closes in good order leaves no object behind that is its own: what no
-//! acknowledgement of its named is deleted, without waiting for a sweep (FLINK-30461).
+//! acknowledgement of its named is deleted, without waiting for a sweep (FLINK-30461). Only a store
+//! that does not confirm its deletes is not waited for: what is left then is the sweep's.
 
 use std::collections::BTreeSet;
 
-use stillpoint::protocol::id::FileName;
+use stillpoint::protocol::id::{AttemptId, FileName};
 
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts};
@@ -13,6 +14,8 @@ use crate::oracle::facts::{Fact, Facts};
 pub struct ClosingLeavesNothing {
     named: BTreeSet<FileName>,
     deleted: BTreeSet<FileName>,
+    /// Attempts that heard of a delete which was not confirmed.
+    doubting: BTreeSet<AttemptId>,
 }
 
 impl Invariant for ClosingLeavesNothing {
@@ -24,6 +27,10 @@ impl Invariant for ClosingLeavesNothing {
             Fact::DeleteCarriedOut(name) => {
                 self.deleted.insert(*name);
             }
+            Fact::DeleteAnswered(attempt, _, false) => {
+                self.doubting.insert(*attempt);
+            }
+            Fact::AttemptClosed(attempt) if self.doubting.contains(attempt) => {}
             // With so little room for deletes, some are the sweep's.
             Fact::AttemptClosed(_) if facts.config.own_deletes_max < 100 => {}
             Fact::AttemptClosed(attempt) => {
