@@ -28,6 +28,7 @@ pub fn config() -> Config {
     config.checkpoints.tolerable_failures = u32::MAX;
     config.checkpoints.timeout = DEADLINE * 4;
     config.progress_deadline = DEADLINE * 4;
+    config.close_deadline = DEADLINE * 9;
     config.failure_burst_max = 1_000_000;
     config.transfers_max = 1024;
     config.transfer_memory_bytes_max = 1 << 32;
