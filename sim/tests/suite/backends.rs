@@ -60,39 +60,16 @@ fn memory_holds() {
     assert_struck(backend::holds::<InMemory>());
 }
 
-/// Takes its cut when it is secured, not when it is asked for.
-struct Late {
+/// State in memory behind a backend with a planted defect.
+struct Planted<B> {
     state: InMemory,
-    backend: LateBackend,
+    backend: B,
 }
 
-struct LateBackend(MemoryState);
-
-impl StateBackend for LateBackend {
-    fn kind(&self) -> &'static str {
-        "late"
-    }
-
-    fn attach(&self) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    fn directory(&self) -> Option<&Path> {
-        None
-    }
-
-    fn prepare(&self) {}
-
-    fn snapshot(&self) -> Result<Cut, Failure> {
-        let state = self.0.clone();
-        Ok(Cut::new(Vec::new(), move |_| state.snapshot()?.secure(&[])))
-    }
-}
-
-impl State for Late {
+impl<B: StateBackend + From<MemoryState>> State for Planted<B> {
     fn open(directory: &Path) -> Result<Self, Reason> {
         let state = InMemory::open(directory)?;
-        let backend = LateBackend(state.0.clone());
+        let backend = B::from(state.0.clone());
         Ok(Self { state, backend })
     }
 
@@ -113,9 +90,39 @@ impl State for Late {
     }
 }
 
+/// Takes its cut when it is secured, not when it is asked for.
+struct Late(MemoryState);
+
+impl From<MemoryState> for Late {
+    fn from(state: MemoryState) -> Self {
+        Self(state)
+    }
+}
+
+impl StateBackend for Late {
+    fn kind(&self) -> &'static str {
+        "late"
+    }
+
+    fn attach(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        None
+    }
+
+    fn prepare(&self) {}
+
+    fn snapshot(&self) -> Result<Cut, Failure> {
+        let state = self.0.clone();
+        Ok(Cut::new(Vec::new(), move |_| state.snapshot()?.secure(&[])))
+    }
+}
+
 #[test]
 fn a_cut_that_is_taken_late_is_found() {
-    let broken = backend::check::<Late>(SEEDS);
+    let broken = backend::check::<Planted<Late>>(SEEDS);
     let broken = broken.map(|_| ()).map_err(|broken| broken.to_string());
     assert!(
         broken.as_ref().is_err_and(|what| what.contains("restored")
@@ -127,16 +134,18 @@ fn a_cut_that_is_taken_late_is_found() {
 
 /// Fails once a cut was dropped that was never secured.
 struct Leaky {
-    state: InMemory,
-    backend: LeakyBackend,
-}
-
-struct LeakyBackend {
     state: MemoryState,
     is_held: Arc<AtomicBool>,
 }
 
-impl StateBackend for LeakyBackend {
+impl From<MemoryState> for Leaky {
+    fn from(state: MemoryState) -> Self {
+        let is_held = Arc::default();
+        Self { state, is_held }
+    }
+}
+
+impl StateBackend for Leaky {
     fn kind(&self) -> &'static str {
         "leaky"
     }
@@ -166,36 +175,9 @@ impl StateBackend for LeakyBackend {
     }
 }
 
-impl State for Leaky {
-    fn open(directory: &Path) -> Result<Self, Reason> {
-        let state = InMemory::open(directory)?;
-        let backend = LeakyBackend {
-            state: state.0.clone(),
-            is_held: Arc::default(),
-        };
-        Ok(Self { state, backend })
-    }
-
-    fn backend(&self) -> &dyn StateBackend {
-        &self.backend
-    }
-
-    fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Reason> {
-        self.state.put(key, value)
-    }
-
-    fn delete(&self, key: &[u8]) -> Result<(), Reason> {
-        self.state.delete(key)
-    }
-
-    fn read(&self) -> Result<Pairs, Reason> {
-        self.state.read()
-    }
-}
-
 #[test]
 fn a_cut_that_shuts_others_out_is_found() {
-    let broken = backend::check::<Leaky>(SEEDS);
+    let broken = backend::check::<Planted<Leaky>>(SEEDS);
     let broken = broken.map(|_| ()).map_err(|broken| broken.to_string());
     assert!(
         broken.as_ref().is_err_and(|what| what.contains("no cut")),
