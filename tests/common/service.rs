@@ -11,8 +11,8 @@ use stillpoint::protocol::id::CheckpointId;
 use stillpoint::rocksdb::DB;
 use stillpoint::storage::OpenStore;
 use stillpoint::{
-    CheckpointReport, Claim, Config, Error, ErrorKind, Participant, Repository, RestoreOptions,
-    RestoreReport, Restored, RocksDb,
+    CheckpointReport, Claim, Config, Error, ErrorKind, FileSystem, Participant, Repository,
+    RestoreOptions, RestoreReport, Restored, RocksDb,
 };
 
 use super::database::{self, Content};
@@ -47,6 +47,11 @@ pub async fn repository(store: impl OpenStore, config: Config) -> Repository {
     in_time(Repository::builder(store).with_config(config).open())
         .await
         .unwrap()
+}
+
+/// A repository with this file's configuration, in the folder `checkpoints` of a test's place.
+pub async fn repository_in(place: &Path) -> Repository {
+    repository(FileSystem::at(place.join("checkpoints")), config()).await
 }
 
 pub async fn claim(repository: &Repository) -> Claim {

@@ -101,11 +101,7 @@ async fn b26_what_the_dead_leave_is_removed_and_nothing_of_the_living() {
     assert!(most < 8 * STATE_BYTES, "{most} bytes after some lives");
 
     // The next life puts the rest in order.
-    let repository = service::repository(
-        FileSystem::at(place.path().join("checkpoints")),
-        service::config(),
-    )
-    .await;
+    let repository = service::repository_in(place.path()).await;
     let claim = service::claim(&repository).await;
     let state = place.path().join("state");
     let restored = service::restore(&claim, &state, &RestoreOptions::new())

@@ -277,11 +277,7 @@ async fn b113_options_that_lead_elsewhere_are_named() {
     ];
     for (name, change, supported) in cases {
         let place = tempfile::tempdir().unwrap();
-        let repository = service::repository(
-            FileSystem::at(place.path().join("checkpoints")),
-            service::config(),
-        )
-        .await;
+        let repository = service::repository_in(place.path()).await;
         let claim = service::claim(&repository).await;
         let (home, other) = (place.path().join("state"), place.path().join("other"));
         let restored = in_time(claim.restore_into(&home)).await.unwrap();

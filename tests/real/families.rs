@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stillpoint::rocksdb::DB;
-use stillpoint::{ErrorKind, FileSystem, RestoreOptions, RocksDb};
+use stillpoint::{ErrorKind, RestoreOptions, RocksDb};
 
 use crate::child;
 use crate::common::database;
@@ -17,11 +17,7 @@ use crate::common::service::{self, Service};
 async fn b114_a_family_more_and_one_less() {
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
-    let repository = service::repository(
-        FileSystem::at(place.path().join("checkpoints")),
-        service::config(),
-    )
-    .await;
+    let repository = service::repository_in(place.path()).await;
     let service = Service::start(&repository, &state).await;
     service.fill("default", 50, 1);
     service.fill("counts", 50, 2);
@@ -94,11 +90,7 @@ async fn b114_a_family_more_and_one_less() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b87_a_database_belongs_to_one_participant() {
     let place = tempfile::tempdir().unwrap();
-    let repository = service::repository(
-        FileSystem::at(place.path().join("checkpoints")),
-        service::config(),
-    )
-    .await;
+    let repository = service::repository_in(place.path()).await;
     let service = Service::start(&repository, &place.path().join("state")).await;
     service.fill("default", 100, 1);
     let claim = in_time(repository.claim("orders/8")).await.unwrap();

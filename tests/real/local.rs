@@ -18,11 +18,7 @@ use crate::common::service::{self, Service};
 async fn b14_restore_twice_from_local() {
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
-    let repository = service::repository(
-        FileSystem::at(place.path().join("checkpoints")),
-        service::config(),
-    )
-    .await;
+    let repository = service::repository_in(place.path()).await;
     let first = Service::start(&repository, &state).await;
     first.fill("default", 1_500, 1);
     first.fill("blobs", 300, 1);
@@ -112,11 +108,7 @@ async fn b25_an_aborted_snapshot_keeps_no_file() {
 async fn b48_a_damaged_directory_is_replaced() {
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
-    let repository = service::repository(
-        FileSystem::at(place.path().join("checkpoints")),
-        service::config(),
-    )
-    .await;
+    let repository = service::repository_in(place.path()).await;
     let service = Service::start(&repository, &state).await;
     service.fill("default", 1_000, 1);
     service.fill("ranges", 200, 1);
@@ -219,11 +211,7 @@ async fn refused(repository: &Repository, directory: &Path, kind: ErrorKind) {
 async fn a_database_that_is_open_in_another_process_space_is_in_use() {
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
-    let repository = service::repository(
-        FileSystem::at(place.path().join("checkpoints")),
-        service::config(),
-    )
-    .await;
+    let repository = service::repository_in(place.path()).await;
     let service = Service::start(&repository, &state).await;
     service.fill("default", 100, 1);
     service.checkpoint("1").await;

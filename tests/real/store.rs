@@ -438,11 +438,7 @@ async fn b117_table_formats_mix() {
     };
     let place = tempfile::tempdir().unwrap();
     let state = place.path().join("state");
-    let repository = service::repository(
-        FileSystem::at(place.path().join("checkpoints")),
-        service::config(),
-    )
-    .await;
+    let repository = service::repository_in(place.path()).await;
     let newest = RestoreOptions::new();
     let mut truth: Option<Content> = None;
     for (number, version) in [2, 6, 5, 2].into_iter().enumerate() {
