@@ -71,6 +71,8 @@ pub enum Fault {
     GarbledAcknowledgements,
     /// A directory has no space.
     NoSpace,
+    /// Each copy of an acknowledgement is held back until later ones have overtaken it.
+    HeldBackAcknowledgements,
 }
 
 impl Fault {
@@ -110,6 +112,7 @@ impl Fault {
         Self::Guests,
         Self::GarbledAcknowledgements,
         Self::NoSpace,
+        Self::HeldBackAcknowledgements,
     ];
 
     /// How many classes there are.
@@ -153,6 +156,7 @@ impl Fault {
             Self::Guests => "guests",
             Self::GarbledAcknowledgements => "garbled-acknowledgements",
             Self::NoSpace => "no-space",
+            Self::HeldBackAcknowledgements => "held-back-acknowledgements",
         }
     }
 

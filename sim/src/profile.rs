@@ -45,6 +45,9 @@ pub struct Profile {
     pub operators: u32,
     /// How many subtasks each of them has.
     pub parallelism: u32,
+    /// Of so many compactions that could be, one is: seldom ones let files live through several
+    /// checkpoints, frequent ones let them leave at once.
+    pub compaction_one_in: u32,
     /// Events of the part with faults.
     pub safety_events: u64,
     /// The coordinator's configuration, limits included.
@@ -65,8 +68,8 @@ impl Profile {
             _ => StoreKind::Directory,
         };
         let workers = 1 + choices.choose(3, Label::Profile);
-        let operators = 1 + choices.weighted(&[3, 1], Label::Profile);
-        let parallelism = 1 + choices.choose(2, Label::Profile);
+        let mut operators = 1 + choices.weighted(&[3, 1], Label::Profile);
+        let mut parallelism = 1 + choices.choose(2, Label::Profile);
         let config = draw_config(choices);
         let mut intensity = [0; Fault::COUNT];
         for fault in Fault::ALL {
@@ -81,14 +84,17 @@ impl Profile {
             }
         }
         let mut config = config;
-        if choices.weighted(&[9, 1], Label::Profile) == 1 {
+        if choices.weighted(&[3, 1], Label::Profile) == 1 {
             crowd(&mut config, &mut intensity);
+            (operators, parallelism) = (1, 2);
         }
+        let compaction_one_in = pick(choices, [2, 1, 6]);
         Self {
             store,
             workers,
             operators,
             parallelism,
+            compaction_one_in,
             safety_events: match length {
                 Length::Short => 560,
                 Length::Long => 19_000,
@@ -153,7 +159,8 @@ impl Profile {
 }
 
 /// Makes many checkpoints pend at once, whose acknowledgements overtake each other and some of
-/// which fail: what goes wrong between three of them is hardly ever met otherwise.
+/// which fail, in lives that are long enough for it: what goes wrong between three checkpoints of
+/// one attempt is hardly ever met otherwise.
 fn crowd(config: &mut CoordinatorConfig, intensity: &mut [u8; Fault::COUNT]) {
     config.interval = Some(Duration::from_millis(120));
     config.min_pause = Duration::ZERO;
@@ -162,15 +169,37 @@ fn crowd(config: &mut CoordinatorConfig, intensity: &mut [u8; Fault::COUNT]) {
     config.timeout = Duration::from_secs(2);
     config.tolerable_failures = 1_000;
     config.limits.snapshots_in_flight_max = config.limits.snapshots_in_flight_max.max(4);
-    for (fault, least) in [
-        (Fault::SlowMessages, 3),
-        (Fault::LostMessages, 2),
-        (Fault::FailedSnapshots, 2),
-        (Fault::Cancels, 2),
-    ] {
-        let intensity = &mut intensity[fault as usize];
-        *intensity = (*intensity).max(least);
+    for fault in Fault::ALL {
+        if ends_a_life(*fault) {
+            intensity[*fault as usize] = 0;
+        }
     }
+    for (fault, exactly) in [
+        (Fault::SlowMessages, 2),
+        (Fault::LostMessages, 1),
+        (Fault::FailedSnapshots, 2),
+        (Fault::Cancels, 3),
+        (Fault::HeldBackAcknowledgements, 3),
+    ] {
+        intensity[fault as usize] = exactly;
+    }
+}
+
+/// Whether a class ends the life of a coordinator, or of attempts.
+fn ends_a_life(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::CoordinatorCrashes
+            | Fault::CoordinatorPauses
+            | Fault::Rivals
+            | Fault::WorkerCrashes
+            | Fault::WorkerPauses
+            | Fault::FalseDeaths
+            | Fault::Closes
+            | Fault::PowerCuts
+            | Fault::Outages
+            | Fault::DamagedReads
+    )
 }
 
 /// Whether a class can happen to this kind of store.
@@ -232,6 +261,7 @@ fn rarities(fault: Fault) -> [u32; 3] {
         Fault::Pins | Fault::Guests => [12, 5, 2],
         Fault::GarbledAcknowledgements => [10, 5, 2],
         Fault::NoSpace => [60, 20, 8],
+        Fault::HeldBackAcknowledgements => [12, 5, 2],
     }
 }
 
@@ -288,8 +318,13 @@ impl fmt::Display for Profile {
         let limits = &config.limits;
         writeln!(
             f,
-            "store {:?}, {} workers, {} operators x {} subtasks, {} events with faults",
-            self.store, self.workers, self.operators, self.parallelism, self.safety_events
+            "store {:?}, {} workers, {} operators x {} subtasks, compaction 1/{}, {} events with faults",
+            self.store,
+            self.workers,
+            self.operators,
+            self.parallelism,
+            self.compaction_one_in,
+            self.safety_events
         )?;
         writeln!(
             f,
@@ -349,7 +384,7 @@ mod tests {
         }
         for fault in Fault::ALL {
             let count = on[*fault as usize];
-            let most = if strikes_seldom(*fault) { 1_800 } else { 1_200 };
+            let most = if strikes_seldom(*fault) { 1_800 } else { 1_300 };
             assert!((400..most).contains(&count), "{}: {count}", fault.name());
         }
     }

@@ -10,6 +10,7 @@
 
 mod bugs;
 mod crash_points;
+mod digests;
 mod explore;
 mod marks_report;
 mod progress;
@@ -47,6 +48,8 @@ enum Command {
     Bugs(Bugs),
     /// Tell which rare situations are reached, and by which seed first.
     Marks(Range),
+    /// Print a line for each seed that tells its run from any other.
+    Digests(Range),
     /// Let everything that can happen happen, in every order, at small bounds.
     Explore(explore::Explore),
     /// Cut the power after each step of short stories, and lose each subset of what was not synced.
@@ -211,6 +214,7 @@ pub fn main() -> ExitCode {
         },
         Command::Bugs(wanted) => Ok(bugs::bugs(&wanted, json)),
         Command::Marks(range) => Ok(marks_report::marks(&range, json)),
+        Command::Digests(range) => Ok(digests::digests(&range, json)),
         Command::Explore(wanted) => explore::explore(&wanted, json),
         Command::CrashPoints(wanted) => crash_points::crash_points(&wanted, json),
         Command::Bench(bench) => Ok(seeds::bench(&bench, json)),

@@ -21,7 +21,7 @@ impl Invariant for AcknowledgementsAgree {
                     checkpoint,
                     reason: AbortReason::Contradiction(subtask, contradiction),
                 },
-            ) if !facts.garbled => Self::broken(format!(
+            ) if !facts.garbled.iter().any(|(_, of)| of == checkpoint) => Self::broken(format!(
                 "{process} aborts {checkpoint}, because {subtask} says that {contradiction}"
             )),
             _ => Ok(()),
@@ -35,7 +35,7 @@ impl Invariant for AcknowledgementsAgree {
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::{CheckpointId, SubtaskId};
+    use stillpoint::protocol::id::{AttemptId, CheckpointId, SubtaskId};
     use stillpoint::protocol::message::Contradiction;
 
     use super::super::testing::*;
@@ -52,7 +52,10 @@ mod tests {
             Fact::Told(ProcessId(0), Notice::Aborted { checkpoint, reason })
         };
         assert!(show(&mut invariant, &mut facts, told()).is_err());
-        show(&mut invariant, &mut facts, Fact::AcknowledgementGarbled).expect("a cause");
+        let garbled = |id| Fact::AcknowledgementGarbled(AttemptId(1), CheckpointId(id));
+        show(&mut invariant, &mut facts, garbled(2)).expect("another's");
+        assert!(show(&mut invariant, &mut facts, told()).is_err());
+        show(&mut invariant, &mut facts, garbled(1)).expect("a cause");
         show(&mut invariant, &mut facts, told()).expect("it has a cause");
     }
 }

@@ -24,7 +24,9 @@ impl Invariant for DeclarationsAreWhole {
                 let settled = self.settled.entry(*attempt).or_default();
                 *settled = (*settled).max(*checkpoint);
             }
-            Fact::Declared(attempt, names) if !facts.garbled => {
+            Fact::Declared(attempt, names)
+                if !facts.garbled.iter().any(|(of, _)| of == attempt) =>
+            {
                 let settled = self.settled.get(attempt).copied().unwrap_or_default();
                 let open = facts
                     .acknowledged

@@ -132,8 +132,8 @@ pub enum Fact {
     Torn(ContentId),
     /// A manifest object's write broke off half-way.
     ManifestTorn,
-    /// Somebody made an acknowledgement contradict the registry.
-    AcknowledgementGarbled,
+    /// Somebody made an attempt's acknowledgement contradict the registry.
+    AcknowledgementGarbled(AttemptId, CheckpointId),
 }
 
 /// What coordinators are configured to do, as far as a user can see whether they do it.
@@ -205,8 +205,8 @@ pub struct Facts {
     pub config: Configured,
     /// What is left of writes that broke off.
     pub torn: BTreeSet<ContentId>,
-    /// Whether an acknowledgement was made to contradict the registry.
-    pub garbled: bool,
+    /// The acknowledgements that were made to contradict the registry.
+    pub garbled: BTreeSet<(AttemptId, CheckpointId)>,
     /// Whether a manifest object's write has broken off half-way.
     pub manifests_torn: bool,
     /// Whether a read has brought something else than is stored.
@@ -303,7 +303,9 @@ impl Facts {
                 self.torn.insert(*content);
             }
             Fact::ManifestTorn => self.manifests_torn = true,
-            Fact::AcknowledgementGarbled => self.garbled = true,
+            Fact::AcknowledgementGarbled(attempt, checkpoint) => {
+                self.garbled.insert((*attempt, *checkpoint));
+            }
         }
         Ok(())
     }
@@ -315,7 +317,7 @@ impl Facts {
         (&self.acknowledged, &self.answered).hash(hasher);
         (
             &self.torn,
-            self.garbled,
+            &self.garbled,
             self.manifests_torn,
             self.reads_damaged,
             &self.epochs,

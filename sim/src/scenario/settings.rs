@@ -38,10 +38,11 @@ macro_rules! times {
     };
 }
 
-const NUMBERS: [Setting; 18] = numbers! {
+const NUMBERS: [Setting; 19] = numbers! {
     "workers": workers,
     "operators": operators,
     "parallelism": parallelism,
+    "compaction": compaction_one_in,
     "events": safety_events,
     "concurrent": config.max_concurrent,
     "retained": config.num_retained,

@@ -15,7 +15,7 @@ use stillpoint::protocol::time::WallClock;
 use super::restore::Restore;
 use super::story::Kind;
 use super::{Happening, World};
-use crate::choice::{Choices, Label, mix};
+use crate::choice::{Choices, Label, Ratio, mix};
 use crate::faults::Fault;
 use crate::lsm::{Content, ContentId, Cut, DELETED, KEYS, Lsm, Table};
 use crate::oracle::facts::{Caller, Fact, ProcessId};
@@ -400,8 +400,16 @@ impl World {
                 self.flush(attempt);
             }
             5 => self.write(attempt, key, DELETED),
-            6 => self.compact(attempt, key % 3, 2),
-            _ => self.compact_all(attempt),
+            kind => {
+                let rate = Ratio::one_in(self.profile.compaction_one_in.max(1));
+                if choices.chance(rate, Label::Workload) {
+                    if kind == 6 {
+                        self.compact(attempt, key % 3, 2);
+                    } else {
+                        self.compact_all(attempt);
+                    }
+                }
+            }
         }
     }
 

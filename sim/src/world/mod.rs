@@ -46,7 +46,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use stillpoint::protocol::id::{AttemptId, OperatorId, SubtaskId};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, OperatorId, SubtaskId};
 use stillpoint::protocol::manifest::Operator;
 use stillpoint::protocol::time::Timestamp;
 
@@ -107,6 +107,8 @@ pub struct World {
     /// Names under which a put is never answered.
     hanging: std::collections::BTreeSet<stillpoint::protocol::id::FileName>,
     hanging_since_healed: u32,
+    /// Until when each copy of an acknowledgement is held back, once that was drawn: 0 for not.
+    held_back: std::collections::BTreeMap<(AttemptId, CheckpointId), u64>,
     /// What a script lets go wrong.
     rules: Vec<script::Rule>,
     /// Messages that somebody made contradict the registry.
@@ -172,6 +174,7 @@ impl World {
             outage: (0, false),
             hanging: std::collections::BTreeSet::new(),
             hanging_since_healed: 0,
+            held_back: std::collections::BTreeMap::new(),
             rules: Vec::new(),
             garbled: std::collections::BTreeSet::new(),
             held: Vec::new(),

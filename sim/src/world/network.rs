@@ -1,7 +1,7 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
 use stillpoint::protocol::file::{FileDescription, FileSet};
-use stillpoint::protocol::id::{AttemptId, FileName};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
 use stillpoint::protocol::message::{Message, Verdict};
 
 use super::script::{MessageEffect, kind_of_message};
@@ -17,6 +17,8 @@ use crate::oracle::facts::{Fact, ProcessId};
 const TRAVEL: u64 = 1_000;
 /// How much longer a slow one does, at most sixteen times this.
 const SLOW: u64 = 12_000;
+/// How much longer an acknowledgement that is held back does, at most four times this.
+const HELD_BACK: u64 = 110_000;
 
 impl World {
     /// Sends a message to an attempt.
@@ -80,7 +82,13 @@ impl World {
         let subtask = self.watch.facts.durable.ever_named.get(&from).copied();
         let rule = self.message_rule(&message, subtask);
         let before = choices.about(kind_of_message(&message));
-        let arrivals = self.arrivals(rule, choices);
+        let mut arrivals = self.arrivals(rule, choices);
+        if let Message::Acknowledge(acknowledge) = &message {
+            let until = self.held_back(from, acknowledge.checkpoint, choices);
+            for at in &mut arrivals {
+                *at = until.max(*at);
+            }
+        }
         choices.about(before);
         self.tell_of_sending(|| from.to_string(), || to.to_string(), &message, &arrivals);
         for at in arrivals {
@@ -117,8 +125,8 @@ impl World {
         if !choices.chance(rate, Label::Garbled) {
             return message;
         }
-        let attempt = acknowledge.attempt;
-        let kind = choices.weighted(&[3, 1, 1, 1], Label::Garbled);
+        let (attempt, checkpoint) = (acknowledge.attempt, acknowledge.checkpoint);
+        let kind = choices.weighted(&[8, 1, 1, 1], Label::Garbled);
         let durable = &self.watch.facts.durable;
         let changed = match (kind, &mut acknowledge.files) {
             (0, FileSet::Delta { base, .. }) => {
@@ -153,7 +161,7 @@ impl World {
         };
         if changed {
             self.struck.note(Fault::GarbledAcknowledgements);
-            self.fact(Fact::AcknowledgementGarbled);
+            self.fact(Fact::AcknowledgementGarbled(attempt, checkpoint));
             self.garbled.insert(hash_of(&message));
         }
         message
@@ -193,6 +201,32 @@ impl World {
             arrivals.push(again + u64::from(choices.choose(8, Label::MessageDelay)) * SLOW);
         }
         arrivals
+    }
+
+    /// Until when the copies of an acknowledgement are held back: longer than the interval between
+    /// checkpoints mostly is.
+    fn held_back(
+        &mut self,
+        attempt: AttemptId,
+        checkpoint: CheckpointId,
+        choices: &mut Choices,
+    ) -> u64 {
+        if let Some(until) = self.held_back.get(&(attempt, checkpoint)) {
+            return *until;
+        }
+        let rate = self
+            .profile
+            .rate(Fault::HeldBackAcknowledgements, self.healed);
+        let mut until = 0;
+        if choices.chance(rate, Label::MessageDelay) {
+            self.struck.note(Fault::HeldBackAcknowledgements);
+            let longer = u64::from(1 + choices.choose(4, Label::MessageDelay));
+            until = self.now + HELD_BACK * longer;
+        }
+        if rate.is_possible() {
+            self.held_back.insert((attempt, checkpoint), until);
+        }
+        until
     }
 
     fn arrival(&mut self, choices: &mut Choices) -> u64 {
