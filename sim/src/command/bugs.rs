@@ -1,6 +1,7 @@
 //! Planted faults: each guard held open in turn must be found by the profiles that plain `run`
 //! draws. Whoever sees nothing here sees nothing anywhere.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde_json::json;
@@ -19,11 +20,18 @@ struct Found {
     /// Seeds until the fault was found, for each range; `None` if a range was used up.
     seeds: Vec<Option<u64>>,
     millis: u128,
-    promise: &'static str,
+    /// The promises that were broken first, and in how many ranges.
+    promises: BTreeMap<&'static str, usize>,
     story_steps: Option<usize>,
 }
 
 impl Found {
+    /// The promise that was mostly broken first.
+    fn promise(&self) -> &'static str {
+        let mostly = self.promises.iter().max_by_key(|(_, ranges)| **ranges);
+        mostly.map_or("", |(promise, _)| promise)
+    }
+
     fn is_found(&self) -> bool {
         self.seeds.iter().all(Option::is_some)
     }
@@ -81,7 +89,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Found {
     marks::hold_open(Some(guard));
     let started = Instant::now();
     let mut seeds = Vec::new();
-    let mut promise = "";
+    let mut promises = BTreeMap::new();
     let mut first = None;
     for range in 0..bugs.ranges {
         let start = 1_000_000 + range * bugs.seeds_max;
@@ -91,9 +99,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Found {
         });
         if let Some((seed, violation)) = &found {
             first.get_or_insert(*seed);
-            if promise.is_empty() {
-                promise = violation.promise;
-            }
+            *promises.entry(violation.promise).or_default() += 1;
         }
         seeds.push(found.map(|(seed, _)| seed - start + 1));
         if seeds.last().is_some_and(Option::is_none) {
@@ -112,7 +118,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Found {
         guard,
         millis: millis / u128::from(u32::try_from(seeds.len().max(1)).unwrap_or(1)),
         seeds,
-        promise,
+        promises,
         story_steps,
     }
 }
@@ -135,7 +141,8 @@ fn report(all: &[Found], json: bool) {
                     "worst_seeds": found.worst(),
                     "cpu_s": seconds(found.millis),
                     "story_steps": found.story_steps,
-                    "promise": found.promise,
+                    "promise": found.promise(),
+                    "promises": found.promises,
                 })
             })
             .collect();
@@ -155,7 +162,7 @@ fn report(all: &[Found], json: bool) {
             number(found.worst()),
             found.millis,
             number(found.story_steps.map(|steps| steps as u64)),
-            found.promise
+            found.promise()
         );
     }
     let missed = all.iter().filter(|found| !found.is_found()).count();

@@ -510,15 +510,20 @@ impl World {
 
     /// A user goes back: everything starts from a retained checkpoint that is not the newest.
     pub(super) fn go_back(&mut self, id: ProcessId, choices: &mut Choices) {
-        let retained = self.watch.facts.durable.retained.keys();
-        let mut older: Vec<CheckpointId> = retained.copied().collect();
+        let facts = &self.watch.facts;
+        let retained = &facts.durable.retained;
+        let mut older: Vec<CheckpointId> = retained.keys().copied().collect();
         older.pop();
+        // Whoever chooses may look at a list from before the last drop.
+        let completed = facts.completed.iter().rev();
+        older.extend(completed.copied().find(|id| !retained.contains_key(id)));
         let n = u32::try_from(older.len()).unwrap_or(0);
         if n > 0 {
-            self.struck.note(Fault::OlderRestores);
-            let index = choices.choose(n, Label::RestoreFrom) as usize;
-            let from = RestoreFrom::Checkpoint(older[index]);
-            self.deploy_from(id, self.subtasks(), from, choices);
+            let from = older[choices.choose(n, Label::RestoreFrom) as usize];
+            if retained.contains_key(&from) {
+                self.struck.note(Fault::OlderRestores);
+            }
+            self.deploy_from(id, self.subtasks(), RestoreFrom::Checkpoint(from), choices);
         }
     }
 
