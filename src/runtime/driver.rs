@@ -328,9 +328,11 @@ impl Driver {
         }
         match answer {
             Answer::Done(_) | Answer::Refused => self.core.lock().store_works(work),
-            // What is not there may be looked for; what was given up was nobody's fault.
+            // What was given up was nobody's fault; what is not there may be looked for, though not
+            // by a commit, which writes.
             Answer::Failed(failure) | Answer::Unknown(failure)
-                if matches!(failure.kind, FailureKind::NotFound | FailureKind::Cancelled) => {}
+                if failure.kind == FailureKind::Cancelled
+                    || (failure.kind == FailureKind::NotFound && work != Work::Commit) => {}
             Answer::Failed(failure) | Answer::Unknown(failure) => {
                 let error = Error::from(failure.clone()).with_file(name);
                 self.store_failed(work, error);
