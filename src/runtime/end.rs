@@ -24,10 +24,11 @@ pub(super) fn unknown(broken: Option<Broken>) -> Error {
 /// What the holder's life rests on can't be relied on any more.
 pub(super) fn broken(broken: Broken) -> Error {
     let Broken { name, failure } = broken;
-    let kind = match failure.kind {
+    let kind = if failure.kind == FailureKind::NotFound {
         // It was there.
-        FailureKind::NotFound => ErrorKind::Missing,
-        kind => kind.into(),
+        ErrorKind::Missing
+    } else {
+        failure.kind.into()
     };
     Error::new(kind, failure.cause.clone())
         .with_file(name)

@@ -131,11 +131,11 @@ impl Coordinator {
             sometimes!(FollowGivenUp);
             let (awaited, failure) = (follow.missing.front().copied(), follow.failure.take());
             self.follow = None;
-            if let (Some(name), Some(failure)) = (awaited, failure) {
-                if self.not_to_be_had.replace(name) == Some(name) {
-                    self.broken(ObjectName::Manifest(name), failure);
-                    return Outcome::Accepted;
-                }
+            if let (Some(name), Some(failure)) = (awaited, failure)
+                && self.not_to_be_had.replace(name) == Some(name)
+            {
+                self.broken(ObjectName::Manifest(name), failure);
+                return Outcome::Accepted;
             }
             self.intents.renew();
             self.timers.arm(Timer::NextCommit, now + delay);
