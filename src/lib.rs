@@ -106,6 +106,8 @@ pub mod state;
 pub mod steps;
 #[cfg(feature = "runtime")]
 pub mod storage;
+#[cfg(feature = "runtime")]
+mod system;
 
 #[cfg(feature = "runtime")]
 pub use config::{Config, CoordinatorConfig};

@@ -11,11 +11,28 @@
 //!                              unknown: the same swap again
 //! ```
 //!
+//! What each answer of each call means; `again` is the same call after a wait:
+//!
+//! ```text
+//!             Done               Refused      Failed, may pass     Failed             Unknown
+//! Putting     swap               check        again, 5 times       Failed             again
+//! Checking    same bytes: swap   again        again, 5 times       Failed; NotFound:  again
+//!             else: Failed                                         put, 5 times
+//! Swapping    Committed          judge        again, 5 times;      Failed;            again,
+//!                                             in doubt: for ever   in doubt: again    in doubt
+//! Judging     what it shows;     again        again                again, 5 times,    again
+//!             damage: again,                                       then Broken
+//!             5 times, Broken
+//! ```
+//!
+//! Nothing that is certain and does not pass is waited for longer than damage is: a `CURRENT` that is
+//! gone or may not be read ends the commit, and with it the life, as one that is damaged does.
+//!
 //! Invariants:
 //! - Once a swap's outcome is unknown, only `CURRENT` having moved past the version it was based on
 //!   ends the commit: an unchanged `CURRENT` settles nothing, since the request may land later.
 //! - It acts on neither outcome before it knows, and deletes nothing itself.
-//! - Nothing is written that is larger than a reader takes.
+//! - Nothing is written that is larger than a reader takes, in bytes or in numbers.
 //! - No two commits share a name, so "exists already" with the same bytes is "done".
 //!
 //! What it does not do: apply the record, decide what to commit, or keep time. Specification:
@@ -26,7 +43,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::answer::{Answer, Failure, FailureKind, Tag};
-use super::id::{ManifestName, ObjectName};
+use super::id::{ManifestName, NUMBER_MAX, ObjectName};
 use super::limits::Limits;
 use super::manifest::{Current, DecodeError, Record};
 use super::marks::{guard, sometimes};
@@ -103,8 +120,8 @@ pub enum CommitEnd {
     },
     /// It is not done and never will be.
     Failed(Failure),
-    /// `CURRENT` holds what this release can't go on from: damage, another root, an older version,
-    /// a newer format.
+    /// There is no going on from `CURRENT`: it is damaged, gone, may not be read, belongs to another
+    /// root, went back to an older version, or is of a newer format.
     Broken(Failure),
 }
 
@@ -113,8 +130,8 @@ impl Commit {
     /// `CURRENT` is to hold.
     ///
     /// # Errors
-    /// When the record or `CURRENT` would be larger than a reader takes: what can't be loaded is
-    /// never written.
+    /// When the record or `CURRENT` would be larger than a reader takes, or one of their numbers
+    /// higher: what can't be loaded is never written.
     ///
     /// # Panics
     /// When record, base and next do not follow each other.
@@ -141,6 +158,7 @@ impl Commit {
             "{name} makes {}",
             next.version()
         );
+        check_numbers(&name, &record)?;
         let (body, next_body) = (record.encode(), next.encode());
         check_size(&name, body.len(), limits.manifest_object_bytes_max)?;
         check_size(
@@ -289,7 +307,14 @@ impl Commit {
     fn put(&mut self, answer: Answer<StorePayload>) -> Progress {
         match answer {
             Answer::Done(_) => self.go_to(Step::Swapping),
-            Answer::Refused => self.go_to(Step::Checking),
+            Answer::Refused => {
+                // What failed before goes on counting: a name that is taken and not there would be
+                // put and looked for in turns, for ever.
+                let failures = self.certain_failures;
+                let progress = self.go_to(Step::Checking);
+                self.certain_failures = failures;
+                progress
+            }
             Answer::Failed(failure) => self.failed(failure),
             Answer::Unknown(_) => self.wait(),
         }
@@ -309,8 +334,10 @@ impl Commit {
             }
             Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
                 // The store answered "exists" before it shows the object.
+                if !self.may_fail_again() {
+                    return Progress::End(CommitEnd::Failed(failure));
+                }
                 self.step = Step::Putting;
-                self.certain_failures = 0;
                 self.wait()
             }
             Answer::Failed(failure) => self.failed(failure),
@@ -335,8 +362,15 @@ impl Commit {
     }
 
     fn judged(&mut self, answer: Answer<StorePayload>) -> Progress {
-        let Answer::Done(StorePayload::Content { bytes, tag }) = answer else {
-            return self.wait();
+        let (bytes, tag) = match answer {
+            Answer::Done(StorePayload::Content { bytes, tag }) => (bytes, tag),
+            // It is gone, say, or may not be read: no wait mends that.
+            Answer::Failed(failure) if !failure.kind.is_retryable() && !self.may_fail_again() => {
+                return Progress::End(CommitEnd::Broken(failure));
+            }
+            Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {
+                return self.wait();
+            }
         };
         let current = match Current::decode(&bytes) {
             Ok(current) => current,
@@ -398,6 +432,18 @@ fn check_size(name: &dyn fmt::Display, found: usize, limit: usize) -> Result<(),
         return Ok(());
     }
     let cause = alloc::format!("{name} would have {found} bytes, and a reader takes {limit}");
+    Err(Failure::new(FailureKind::TooLarge, cause))
+}
+
+/// What counts on from numbers that came from outside may end beyond what a reader takes.
+fn check_numbers(name: &ManifestName, record: &Record) -> Result<(), Failure> {
+    let reserved = record.changes.iter().map(|change| change.reserved_below());
+    let highest = reserved.fold(name.version.0.max(name.epoch.0), u64::max);
+    if highest <= NUMBER_MAX {
+        return Ok(());
+    }
+    let cause =
+        alloc::format!("{name} would have the number {highest}, and a reader takes {NUMBER_MAX}");
     Err(Failure::new(FailureKind::TooLarge, cause))
 }
 
@@ -484,6 +530,50 @@ mod tests {
         assert!(matches!(end, Progress::End(CommitEnd::Broken(_))));
     }
 
+    /// A store without `CURRENT`: the swap is refused, and nothing is there to be read.
+    #[test]
+    fn a_current_that_is_gone_or_closed_ends_it_as_damage_does() {
+        for kind in [
+            FailureKind::NotFound,
+            FailureKind::Denied,
+            FailureKind::Other,
+        ] {
+            for in_doubt in [false, true] {
+                let mut commit = commit();
+                let _ = commit.handle_answer(Answer::Done(StorePayload::Nothing));
+                if in_doubt {
+                    assert!(waits(&commit.handle_answer(lost())));
+                }
+                let judging = commit.handle_answer(Answer::Refused);
+                assert!(matches!(judging, Progress::Call(_)));
+                let failure = Failure::new(kind, "open CURRENT");
+                for _ in 0..CERTAIN_FAILURES_MAX {
+                    // What may pass does not count.
+                    assert!(waits(&commit.handle_answer(lost())));
+                    assert!(waits(&commit.handle_answer(busy())));
+                    let progress = commit.handle_answer(Answer::Failed(failure.clone()));
+                    assert!(waits(&progress));
+                }
+                let end = commit.handle_answer(Answer::Failed(failure.clone()));
+                assert_eq!(end, Progress::End(CommitEnd::Broken(failure)));
+            }
+        }
+    }
+
+    /// "Exists already", and nothing is there: a link to nowhere, say.
+    #[test]
+    fn a_name_that_is_taken_and_not_there_ends_it() {
+        let mut commit = commit();
+        let absent = || Answer::Failed(Failure::new(FailureKind::NotFound, "open it"));
+        for _ in 0..CERTAIN_FAILURES_MAX {
+            let _ = commit.handle_answer(Answer::Refused);
+            assert!(waits(&commit.handle_answer(absent())));
+        }
+        let _ = commit.handle_answer(Answer::Refused);
+        let end = commit.handle_answer(absent());
+        assert!(matches!(end, Progress::End(CommitEnd::Failed(_))));
+    }
+
     /// It is no damage, and reading it again makes it no older.
     #[test]
     fn a_current_of_a_newer_release_ends_it_at_once() {
@@ -529,6 +619,42 @@ mod tests {
         for limits in tight {
             let failure = begin(&limits).expect_err("it is too large");
             assert_eq!(failure.kind, FailureKind::TooLarge);
+        }
+    }
+
+    #[test]
+    fn no_number_is_written_that_a_reader_would_refuse() {
+        let commit = |epoch, below| {
+            let base = Current::genesis(RootId(1), "orders".into());
+            let name = ManifestName {
+                version: Version(1),
+                epoch: Epoch(epoch),
+                nonce: Nonce(1),
+            };
+            let reserve = Change::Reserve {
+                checkpoints_below: CheckpointId(below),
+                attempts_below: AttemptId(64),
+            };
+            let record = Record {
+                version: name.version,
+                epoch: name.epoch,
+                changes: vec![reserve],
+            };
+            let next = base.successor(name, None);
+            Commit::new(
+                name,
+                record,
+                base,
+                Tag("0".into()),
+                next,
+                &Limits::default(),
+            )
+        };
+        assert!(commit(NUMBER_MAX, NUMBER_MAX).is_ok());
+        for (epoch, below) in [(NUMBER_MAX + 1, 64), (1, NUMBER_MAX + 1)] {
+            let failure = commit(epoch, below).expect_err("it is too high");
+            assert_eq!(failure.kind, FailureKind::TooLarge);
+            assert!(failure.cause.contains("a reader takes"), "{failure}");
         }
     }
 }

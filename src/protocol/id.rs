@@ -19,8 +19,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The highest number that a version, an epoch or a reserved id may have. What counts on from there
-/// has room left, whatever comes from outside.
+/// The highest number that a version, an epoch or a reserved id may have: no reader takes a higher
+/// one, and no commit writes one. What counts on from there has room left, whatever comes from
+/// outside.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
 macro_rules! number {

@@ -7,9 +7,11 @@
 //!                            `--> remove    there and not kept
 //! ```
 //!
-//! Cold restore, local recovery, warm standby and rescale are this one operation. The driver
-//! removes first, then fetches, then unpacks; after a failure it plans anew with what is there by
-//! then, so a restore is resumable.
+//! Cold restore, local recovery, warm standby and rescale are this one operation. What is removed
+//! goes first, then files are fetched, then the pack is unpacked; after a failure a restore is
+//! planned anew with what is there by then, so it is resumable. A driver that owns the whole
+//! directory may remove more than the plan names: whatever is not kept, of which `present` need not
+//! tell.
 //!
 //! Invariants: every file of the checkpoint is in exactly one of `keep`, `fetch` and `pack`;
 //! nothing is kept whose remote name, size or checksum differ; nothing that is kept is removed.

@@ -31,9 +31,9 @@ use super::progress::{Events, ParticipantEvent, Reporter};
 use super::{effects, end};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Phase};
-use crate::protocol::answer::{Answer, FailureKind};
+use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::protocol::coordinator::{Coordinator, Identity};
-use crate::protocol::id::CheckpointId;
+use crate::protocol::id::{CheckpointId, ObjectName};
 use crate::protocol::manifest::Manifest;
 use crate::protocol::subtask::Event as SubtaskEvent;
 use crate::state::{StateBackend, StateDirectory};
@@ -328,15 +328,31 @@ impl Driver {
         }
         match answer {
             Answer::Done(_) | Answer::Refused => self.core.lock().store_works(work),
-            // What is not there may be looked for; what was given up was nobody's fault.
+            // What was given up was nobody's fault; what is not there may be looked for, though not
+            // by a commit, which writes.
             Answer::Failed(failure) | Answer::Unknown(failure)
-                if matches!(failure.kind, FailureKind::NotFound | FailureKind::Cancelled) => {}
+                if failure.kind == FailureKind::Cancelled
+                    || (failure.kind == FailureKind::NotFound && work != Work::Commit) => {}
             Answer::Failed(failure) | Answer::Unknown(failure) => {
                 let error = Error::from(failure.clone()).with_file(name);
-                self.with_core(|core, clock, effects| {
-                    core.store_failed(clock.now(), work, error, effects);
-                });
+                self.store_failed(work, error);
             }
+        }
+    }
+
+    fn store_failed(self: &Arc<Self>, work: Work, error: Error) {
+        self.with_core(|core, clock, effects| {
+            core.store_failed(clock.now(), work, error, effects);
+        });
+    }
+
+    /// `CURRENT` is not there. That is trouble, unless it was looked for to find out whether there
+    /// is any.
+    pub(super) fn current_is_gone(self: &Arc<Self>, failure: &Failure) {
+        if self.with_manifest(|_| ()).is_some() {
+            let error = Error::new(ErrorKind::Missing, failure.cause.clone());
+            let error = error.with_file(ObjectName::Current);
+            self.store_failed(Work::Read, error.with_source(failure.clone()));
         }
     }
 
@@ -483,7 +499,6 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use super::*;
-    use crate::protocol::answer::{Answer, Failure};
     use crate::runtime::Repository;
     use crate::state::{Cut, MemoryState};
     use crate::storage::{Call, Intercept, Intercepted, Memory, Operation};

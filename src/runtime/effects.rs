@@ -76,6 +76,12 @@ async fn store(driver: &Arc<Driver>, call: StoreCall) {
     let deadline = around.config.progress_deadline;
     let answer = calls::execute(&*around.store, call, limits, deadline).await;
     driver.store_answered(work, name, &answer);
+    if let (StoreToken::ReadCurrent | StoreToken::LookAtCurrent, Answer::Failed(failure)) =
+        (&token, &answer)
+        && failure.kind == FailureKind::NotFound
+    {
+        driver.current_is_gone(failure);
+    }
     if let (Some(file), Answer::Done(_)) = (deleted, &answer) {
         driver.report(ParticipantEvent::Deleted {
             file: file.to_string(),

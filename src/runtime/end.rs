@@ -1,8 +1,8 @@
 //! What the protocol's reasons are called as errors.
 
 use crate::error::{Error, ErrorKind};
-use crate::protocol::answer::Failure;
-use crate::protocol::coordinator::{AbortReason, CoordinatorError, RefusalReason};
+use crate::protocol::answer::{Failure, FailureKind};
+use crate::protocol::coordinator::{AbortReason, Broken, CoordinatorError, RefusalReason};
 use crate::protocol::id::{Epoch, FileName, SubtaskId};
 
 pub(super) fn fenced(by: Epoch) -> Error {
@@ -10,9 +10,29 @@ pub(super) fn fenced(by: Epoch) -> Error {
     Error::new(ErrorKind::Fenced, cause)
 }
 
-pub(super) fn unknown() -> Error {
+/// `broken` says why the holder's life ended, if that is known by then.
+pub(super) fn unknown(broken: Option<Broken>) -> Error {
     let cause = "its holder's life ended while its commit was in doubt: it may be complete";
-    Error::new(ErrorKind::InDoubt, cause)
+    match broken {
+        None => Error::new(ErrorKind::InDoubt, cause),
+        Some(broken) => Error::new(ErrorKind::InDoubt, format!("{cause}; {broken}"))
+            .with_file(broken.name)
+            .with_source(self::broken(broken)),
+    }
+}
+
+/// What the holder's life rests on can't be relied on any more.
+pub(super) fn broken(broken: Broken) -> Error {
+    let Broken { name, failure } = broken;
+    let kind = if failure.kind == FailureKind::NotFound {
+        // It was there.
+        ErrorKind::Missing
+    } else {
+        failure.kind.into()
+    };
+    Error::new(kind, failure.cause.clone())
+        .with_file(name)
+        .with_source(failure)
 }
 
 pub(super) fn closed() -> Error {
@@ -31,6 +51,7 @@ pub(super) fn failed(error: CoordinatorError) -> Error {
     match error {
         CoordinatorError::Load(error) => super::load::error(error),
         CoordinatorError::Claim(failure) => Error::from(failure),
+        CoordinatorError::Broken(broken) => self::broken(broken),
     }
 }
 
@@ -59,6 +80,7 @@ pub(super) fn aborted(reason: &AbortReason) -> Error {
         AbortReason::Closed => closed(),
         AbortReason::CommitFailed(failure) => Error::from(failure.clone()),
         AbortReason::Deposed(by) => fenced(*by),
+        AbortReason::Broken(broken) => self::broken(broken.clone()),
     }
 }
 

@@ -117,16 +117,15 @@ impl Inspection {
         described
             .map(|(&checkpoint, described)| {
                 let files = manifest.registry().files(checkpoint, SUBTASK);
-                let size = |digest: Digest| digest.size_bytes;
                 let own: Vec<_> = files.iter().filter(|file| seen.insert(file.name)).collect();
                 CheckpointInfo {
                     checkpoint,
                     parent: described.parent,
                     cut_at: described.cut_at,
                     files: files.len(),
-                    size_bytes: files.iter().map(|file| size(file.digest)).sum(),
+                    size_bytes: total(files.iter().map(|file| file.digest)),
                     own_files: own.len(),
-                    own_bytes: own.iter().map(|file| size(file.digest)).sum(),
+                    own_bytes: total(own.iter().map(|file| file.digest)),
                     user_bytes: described
                         .subtasks
                         .get(&SUBTASK)
@@ -271,7 +270,7 @@ impl Inspection {
     ) -> Result<VerifyReport> {
         let about = |error| self.about(error, Phase::Verify).with_checkpoint(checkpoint);
         let files = self.files(checkpoint)?;
-        let size_bytes = files.iter().map(|file| file.digest.size_bytes).sum();
+        let size_bytes = total(files.iter().map(|file| file.digest));
         progress.expect(size_bytes);
         let mut report = VerifyReport {
             checkpoint,
@@ -487,4 +486,10 @@ async fn check(
 
 fn internal(error: &tokio::task::JoinError) -> Error {
     Error::new(ErrorKind::Internal, format!("a check failed: {error}"))
+}
+
+/// The bytes of all of them. What is recorded comes from outside, and no sum of it is a panic.
+fn total(digests: impl Iterator<Item = Digest>) -> u64 {
+    let sizes = digests.map(|digest| digest.size_bytes);
+    sizes.fold(0, u64::saturating_add)
 }

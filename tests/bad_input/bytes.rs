@@ -1,12 +1,18 @@
 //! Every object of a root with every one of its bytes changed, and cut off at every length; and
 //! bodies that are nonsense in a frame that is right.
 
-use stillpoint::protocol::id::ObjectName;
-use stillpoint::protocol::manifest::{FRAME_BYTES, Kind, frame};
-use stillpoint::{Error, ErrorKind};
+use stillpoint::protocol::answer::{Checksum, Digest};
+use stillpoint::protocol::file::{FileDescription, FileKind};
+use stillpoint::protocol::id::{FileName, LocalName, ManifestName, Nonce, ObjectName, SubtaskId};
+use stillpoint::protocol::manifest::{
+    Change, Completion, FRAME_BYTES, Kind, Record, SubtaskDelta, frame,
+};
+use stillpoint::protocol::time::WallClock;
+use stillpoint::{Error, ErrorKind, VerifyDepth};
 
 use crate::world::{
-    Objects, PARTICIPANT, Template, current, is_typed, objects_of, open, parse, store_of, within,
+    FOLDER, Objects, PARTICIPANT, Template, current, is_typed, objects_of, open, parse, store_of,
+    within,
 };
 
 /// A damaged object that no reader needs lets a claim succeed, which costs a restore on disk. Of
@@ -127,4 +133,66 @@ async fn a_forged_body_breaks_nothing() {
         }
     }
     assert!(refused > 0, "some of it is nonsense");
+}
+
+/// A record that follows all rules, and whose files have more bytes together than a number holds.
+#[tokio::test]
+async fn forged_sizes_are_shown_and_never_restored() {
+    let mut template = Template::make(PARTICIPANT).await;
+    let repository = open(store_of(&template.objects).await).await;
+    let inspection = within(repository.inspect(PARTICIPANT)).await.unwrap();
+    let manifest = inspection.manifest();
+    let current = current(&template.objects);
+    let newest = manifest.newest().unwrap();
+    let attempt = inspection.files(newest).unwrap()[0].name.attempt;
+    let born = [1_u64 << 40, 1 << 41].map(|number| FileDescription {
+        name: FileName { attempt, number },
+        local: LocalName::new(&format!("{number}.sst")).unwrap(),
+        kind: FileKind::State,
+        digest: Digest {
+            size_bytes: u64::MAX - 1,
+            checksum: Checksum(number),
+        },
+    });
+    let completion = Completion {
+        checkpoint: newest.next(),
+        parent: manifest.restore_point(),
+        cut_at: WallClock(u64::MAX),
+        subtasks: vec![SubtaskDelta {
+            subtask: SubtaskId::default(),
+            born: born.to_vec(),
+            returned: Vec::new(),
+            dropped: Vec::new(),
+            user_bytes: b"forged".to_vec(),
+        }],
+    };
+    let checkpoint = completion.checkpoint;
+    let name = ManifestName {
+        version: current.version().next(),
+        epoch: current.epoch(),
+        nonce: Nonce(77 << 32),
+    };
+    let record = Record {
+        version: name.version,
+        epoch: name.epoch,
+        changes: vec![Change::Complete(completion)],
+    };
+    let objects = &mut template.objects;
+    objects.insert(format!("{FOLDER}{name}"), record.encode());
+    let forged = current.successor(name, None);
+    objects.insert(format!("{FOLDER}CURRENT"), forged.encode());
+
+    let store = store_of(objects).await;
+    let repository = open(store).await;
+    let inspection = within(repository.inspect(PARTICIPANT)).await.unwrap();
+    let shown = inspection.checkpoints().pop().unwrap();
+    assert_eq!(shown.checkpoint, checkpoint);
+    assert_eq!((shown.size_bytes, shown.own_bytes), (u64::MAX, u64::MAX));
+    let report = within(inspection.verify(checkpoint, VerifyDepth::Checksums)).await;
+    let report = report.unwrap();
+    assert_eq!((report.size_bytes, report.faults.len()), (u64::MAX, 2));
+    let directory = tempfile::tempdir().unwrap();
+    let taken = template.take_over(&repository, directory.path()).await;
+    let error = taken.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
 }

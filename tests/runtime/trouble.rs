@@ -1,10 +1,12 @@
 //! Trouble is told as it happens: of the store, and of being fenced while there is nothing to do.
 
 use std::error::Error as _;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use stillpoint::protocol::answer::FailureKind;
-use stillpoint::{Config, Error, ErrorKind, ParticipantEvent};
+use stillpoint::{Config, Error, ErrorKind, FileSystem, ParticipantEvent};
 
 use super::faulty::{Fault, Faulty, Verb};
 use super::{checkpoint, config, in_time, open, start};
@@ -150,4 +152,53 @@ async fn a_holder_at_rest_learns_that_it_is_fenced() {
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
     assert_eq!(old.check().unwrap_err().kind(), ErrorKind::Fenced);
     assert_eq!(old.checkpoint("2").unwrap_err().kind(), ErrorKind::Fenced);
+}
+
+/// Somebody removes `CURRENT`, or the participant's whole folder, under its holder.
+#[tokio::test]
+async fn a_holder_whose_current_is_gone_ends_and_names_it() {
+    let remove_current = |folder: &Path| fs::remove_file(folder.join("CURRENT"));
+    let remove_all = |folder: &Path| fs::remove_dir_all(folder);
+    for remove in [remove_current as fn(&Path) -> _, remove_all] {
+        let root = tempfile::tempdir().unwrap();
+        let repository = open(FileSystem::at(root.path()), config()).await;
+        let (state, participant) = start(&repository).await;
+        checkpoint(&participant, "1").await;
+        let mut events = participant.events();
+        remove(&root.path().join("participants/orders%2F7")).unwrap();
+        state.put(b"a", b"2");
+        let error = in_time(participant.checkpoint("2").unwrap().completed()).await;
+        let error = error.unwrap_err();
+        // Its swap was refused; but so is a swap whose first answer was lost.
+        assert_eq!(error.kind(), ErrorKind::InDoubt, "{error}");
+        assert_eq!(error.cause_kind(), Some(ErrorKind::NotFound), "{error}");
+        assert_eq!(error.file(), Some("CURRENT"), "{error}");
+        let told = in_time(async {
+            loop {
+                if let ParticipantEvent::StoreTrouble { error } = events.next().await.unwrap() {
+                    break error;
+                }
+            }
+        });
+        for error in [told.await, in_time(participant.ended()).await] {
+            assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
+            assert_eq!(error.file(), Some("CURRENT"), "{error}");
+        }
+        let error = in_time(repository.claim("orders/7")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_holder_at_rest_learns_that_current_is_gone() {
+    let root = tempfile::tempdir().unwrap();
+    let mut config = config();
+    config.checkpoints.look_interval = Some(Duration::from_millis(20));
+    let repository = open(FileSystem::at(root.path()), config).await;
+    let (_state, participant) = start(&repository).await;
+    checkpoint(&participant, "1").await;
+    fs::remove_file(root.path().join("participants/orders%2F7/CURRENT")).unwrap();
+    let error = in_time(participant.ended()).await;
+    assert_eq!(error.kind(), ErrorKind::Missing, "{error}");
+    assert_eq!(error.file(), Some("CURRENT"), "{error}");
 }

@@ -28,13 +28,15 @@ impl Invariant for HonestErrors {
                 ))
             }
             Notice::Failed {
-                error: CoordinatorError::Claim(failure),
-            } if failure.kind == FailureKind::Corrupt
-                && !facts.reads_damaged
+                error: CoordinatorError::Broken(broken),
+            } if matches!(
+                broken.failure.kind,
+                FailureKind::Corrupt | FailureKind::NotFound
+            ) && !facts.reads_damaged
                 && !facts.manifests_torn =>
             {
                 Self::broken(format!(
-                    "{process} reports damage where there is none: {failure}"
+                    "{process} reports damage where there is none: {broken}"
                 ))
             }
             Notice::Deployed {
@@ -72,8 +74,8 @@ impl Invariant for HonestErrors {
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::coordinator::AbortReason;
-    use stillpoint::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
+    use stillpoint::protocol::coordinator::{AbortReason, Broken};
+    use stillpoint::protocol::id::{AttemptId, CheckpointId, ObjectName, RequestId, SubtaskId};
 
     use super::super::testing::*;
     use stillpoint::protocol::answer::Failure;
@@ -107,12 +109,17 @@ mod tests {
     #[test]
     fn damage_that_nothing_did_breaks_it() {
         let told = |kind| {
-            let error = CoordinatorError::Claim(Failure::new(kind, "CURRENT is odd"));
+            let error = CoordinatorError::Broken(Broken {
+                name: ObjectName::Current,
+                failure: Failure::new(kind, "it is odd"),
+            });
             Fact::Told(ProcessId(0), Notice::Failed { error })
         };
         let (mut invariant, mut facts) = after_one();
         show(&mut invariant, &mut facts, told(FailureKind::Denied)).expect("may be so");
-        assert!(show(&mut invariant, &mut facts, told(FailureKind::Corrupt)).is_err());
+        for kind in [FailureKind::Corrupt, FailureKind::NotFound] {
+            assert!(show(&mut invariant, &mut facts, told(kind)).is_err());
+        }
     }
 
     #[test]

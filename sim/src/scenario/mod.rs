@@ -556,6 +556,7 @@ fn name_of(reason: &AbortReason) -> &'static str {
         AbortReason::Closed => "closed",
         AbortReason::CommitFailed(_) => "commit-failed",
         AbortReason::Deposed(_) => "deposed",
+        AbortReason::Broken(_) => "broken",
         _ => "other",
     }
 }

@@ -94,6 +94,7 @@ fn reason(reason: &AbortReason) -> String {
         AbortReason::Closed => "the coordinator closes".to_owned(),
         AbortReason::CommitFailed(failure) => format!("its commit failed: {failure}"),
         AbortReason::Deposed(epoch) => format!("{epoch} has begun"),
+        AbortReason::Broken(broken) => format!("there is no going on from {broken}"),
         other => format!("{other:?}"),
     }
 }
@@ -136,6 +137,7 @@ pub(super) fn notice(notice: &Notice) -> String {
         Notice::Unknown {
             checkpoints,
             requests,
+            broken: _,
         } => format!(
             "will never know what became of {} and {}",
             list(checkpoints),

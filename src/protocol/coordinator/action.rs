@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::protocol::answer::Failure;
-use crate::protocol::id::{AttemptId, CheckpointId, Epoch, RequestId, SubtaskId};
+use crate::protocol::id::{AttemptId, CheckpointId, Epoch, ObjectName, RequestId, SubtaskId};
 use crate::protocol::manifest::{LoadError, LoadWarning};
 use crate::protocol::message::{Contradiction, Message};
 use crate::protocol::store::StoreCall;
@@ -129,6 +129,8 @@ pub enum Notice {
         checkpoints: Vec<CheckpointId>,
         /// The requests that it would have granted.
         requests: Vec<RequestId>,
+        /// Why it will not be known; `None` if another coordinator leads.
+        broken: Option<Broken>,
     },
     /// Another coordinator leads: final for this life.
     Deposed {
@@ -142,6 +144,16 @@ pub enum Notice {
     },
     /// It has resigned.
     Closed,
+}
+
+/// What leadership rests on is damaged, gone or may not be read.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
+#[error("{name}: {failure}")]
+pub struct Broken {
+    /// `CURRENT`, or a record that it names.
+    pub name: ObjectName,
+    /// What is wrong with it.
+    pub failure: Failure,
 }
 
 /// Why a checkpoint was aborted.
@@ -166,6 +178,8 @@ pub enum AbortReason {
     CommitFailed(Failure),
     /// Another coordinator leads.
     Deposed(Epoch),
+    /// The coordinator can't go on.
+    Broken(Broken),
 }
 
 /// Why a request was refused.
@@ -223,4 +237,7 @@ pub enum CoordinatorError {
     /// The store refuses what leadership needs.
     #[error("can't become leader: {0}")]
     Claim(Failure),
+    /// What leadership rests on.
+    #[error("can't go on: {0}")]
+    Broken(Broken),
 }

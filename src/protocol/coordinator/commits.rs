@@ -345,15 +345,15 @@ impl Coordinator {
             epoch,
             changes,
         };
-        // Once it is in the store, nonsense is there for every reader.
-        if let Err(error) = confirmed.manifest.check(&record) {
-            panic!("{name} would be committed and not apply: {error}");
-        }
         let (base, tag) = (confirmed.current.clone(), confirmed.tag.clone());
         let commit = Commit::new(name, record, base, tag, next, &self.config.limits);
         self.commits.covered = covered;
         match commit {
             Ok(commit) => {
+                // Once it is in the store, nonsense is there for every reader.
+                if let Err(error) = confirmed.manifest.check(commit.record()) {
+                    panic!("{name} would be committed and not apply: {error}");
+                }
                 self.store(commit.call());
                 self.commits.commit = Some(commit);
                 self.timers.arm(Timer::Doubt, now + self.config.timeout);

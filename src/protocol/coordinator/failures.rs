@@ -35,7 +35,8 @@ pub fn counts(reason: &AbortReason) -> bool {
         | AbortReason::AttemptEnded(_)
         | AbortReason::Cancelled
         | AbortReason::Closed
-        | AbortReason::Deposed(_) => false,
+        | AbortReason::Deposed(_)
+        | AbortReason::Broken(_) => false,
     }
 }
 

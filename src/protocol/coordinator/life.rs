@@ -10,14 +10,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::action::{AbortReason, CoordinatorError, Notice, RefusalReason};
+use super::action::{AbortReason, Broken, CoordinatorError, Notice, RefusalReason};
 use super::attempts::AttemptState;
 use super::timers::Timer;
 use super::{Action, Confirmed, Coordinator, Phase};
 use crate::protocol::answer::{Answer, Failure, Tag};
 use crate::protocol::commit::CommitEnd;
 use crate::protocol::id::{
-    AttemptId, CheckpointId, Epoch, ManifestName, Nonce, SubtaskId, Version,
+    AttemptId, CheckpointId, Epoch, ManifestName, Nonce, ObjectName, SubtaskId, Version,
 };
 use crate::protocol::limits::doubled;
 use crate::protocol::manifest::{
@@ -165,7 +165,12 @@ impl Coordinator {
     }
 
     fn fail(&mut self, error: CoordinatorError) {
-        self.end(Phase::Failed, &AbortReason::Closed);
+        let reason = match &error {
+            CoordinatorError::Broken(broken) => AbortReason::Broken(broken.clone()),
+            // Before there is leadership nothing is under way.
+            CoordinatorError::Load(_) | CoordinatorError::Claim(_) => AbortReason::Closed,
+        };
+        self.end(Phase::Failed, &reason);
         self.tell(Notice::Failed { error });
     }
 
@@ -224,7 +229,7 @@ impl Coordinator {
                 self.load_again(now);
             }
             CommitEnd::Failed(failure) => self.trouble(now, failure),
-            CommitEnd::Broken(failure) => self.fail(CoordinatorError::Claim(failure)),
+            CommitEnd::Broken(failure) => self.broken(ObjectName::Current, failure),
         }
     }
 
@@ -400,7 +405,9 @@ impl Coordinator {
         self.follow = None;
         self.commits = super::commits::Commits::default();
         self.intents = super::intents::Intents::default();
+        self.not_to_be_had = None;
         self.snapshot = super::snapshot::Snapshots::default();
+        self.manifest_deletes = super::manifest_deletes::ManifestDeletes::default();
         self.garbage = super::garbage::Candidates::default();
         self.deletes = super::deletes::Deletes::default();
         self.sweep = super::sweep::Sweep::default();
@@ -409,11 +416,13 @@ impl Coordinator {
         self.phase = phase;
     }
 
-    /// `CURRENT` holds something that can't be: nothing more can be done safely.
-    pub(super) fn broken(&mut self, failure: Failure) {
+    /// What `CURRENT` or a record of it says can't be or can't be known: nothing more can be done
+    /// safely.
+    pub(super) fn broken(&mut self, name: ObjectName, failure: Failure) {
+        let broken = Broken { name, failure };
         // Its swap may have landed.
-        self.commit_stays_unknown();
-        self.fail(CoordinatorError::Claim(failure));
+        self.commit_stays_unknown(Some(&broken));
+        self.fail(CoordinatorError::Broken(broken));
     }
 
     /// A manifest name that nobody has used: the life's random bits, and a count of the names drawn

@@ -1,13 +1,13 @@
 //! Looking at `CURRENT` from time to time, so that a leader with nothing to commit learns that it
-//! was deposed.
+//! was deposed, or that there is nothing left to lead.
 //!
-//! A look reads and decides nothing: if it shows a higher epoch, a commit asks `CURRENT`, as it does
-//! whenever somebody else's leadership is suspected, and its end is what deposes. A look that fails
-//! is no answer; the next one comes by itself.
+//! A look reads and decides nothing: if it shows a higher epoch, or that `CURRENT` is gone, a commit
+//! asks `CURRENT`, as it does whenever somebody else's leadership is suspected, and its end is what
+//! deposes. A look that fails otherwise is no answer; the next one comes by itself.
 
 use super::Coordinator;
 use super::timers::Timer;
-use crate::protocol::answer::Answer;
+use crate::protocol::answer::{Answer, FailureKind};
 use crate::protocol::manifest::Current;
 use crate::protocol::marks::sometimes;
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -39,12 +39,17 @@ impl Coordinator {
             return Outcome::Ignored(Ignored::UnknownToken);
         }
         self.looking = false;
-        if let Answer::Done(StorePayload::Content { bytes, .. }) = answer
-            && let Ok(current) = Current::decode(&bytes)
-            && current.epoch() > self.epoch
-        {
-            sometimes!(LookFoundAnotherLeader);
-            self.intents.renew();
+        match answer {
+            Answer::Done(StorePayload::Content { bytes, .. }) => {
+                if Current::decode(&bytes).is_ok_and(|current| current.epoch() > self.epoch) {
+                    sometimes!(LookFoundAnotherLeader);
+                    self.intents.renew();
+                }
+            }
+            Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
+                self.intents.renew();
+            }
+            Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {}
         }
         Outcome::Accepted
     }

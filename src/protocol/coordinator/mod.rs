@@ -12,9 +12,10 @@
 //! | `life` | becoming leader, being deposed, resigning |
 //! | `intents` | requests that wait for a commit |
 //! | `commits`, `settle` | what one commit holds, and what follows from its end |
-//! | `look` | whether somebody else leads, while there is nothing to commit |
+//! | `look` | whether it still leads, while there is nothing to commit |
 //! | `follow` | records that guests committed meanwhile |
 //! | `snapshot` | full snapshots of the manifest beside the commits |
+//! | `manifest_deletes` | manifest objects that nobody needs |
 //! | `queue`, `trigger` | which request starts a checkpoint when |
 //! | `attempts` | deploying, attaching, ending attempts; what they have staged |
 //! | `pending`, `acknowledge` | acknowledgements, and when a checkpoint has them all |
@@ -48,6 +49,7 @@ mod garbage;
 mod intents;
 mod life;
 mod look;
+mod manifest_deletes;
 mod pending;
 mod queue;
 mod settle;
@@ -64,7 +66,7 @@ use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 
-pub use action::{AbortReason, Action, CoordinatorError, Notice, RefusalReason};
+pub use action::{AbortReason, Action, Broken, CoordinatorError, Notice, RefusalReason};
 pub use attempts::{AttemptState, Staged};
 pub use config::{BadConfig, CoordinatorConfig};
 pub use event::{Event, RestoreFrom, TriggerKind};
@@ -73,7 +75,7 @@ pub use timers::{Timer, Timers};
 pub use view::{View, Waiting};
 
 use crate::protocol::answer::{Answer, Tag};
-use crate::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, RootId, Version};
+use crate::protocol::id::{AttemptId, CheckpointId, Epoch, ManifestName, Nonce, RootId, Version};
 use crate::protocol::manifest::{Current, Loader, Manifest};
 use crate::protocol::message::Message;
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -162,7 +164,10 @@ pub struct Coordinator {
     intents: intents::Intents,
     commits: commits::Commits,
     follow: Option<follow::Follow>,
+    /// The record that following was given up for: if `CURRENT` still names it, it is damage.
+    not_to_be_had: Option<ManifestName>,
     snapshot: snapshot::Snapshots,
+    manifest_deletes: manifest_deletes::ManifestDeletes,
     next_checkpoint: CheckpointId,
     next_attempt: AttemptId,
     queue: queue::Queue,
@@ -202,7 +207,9 @@ impl Coordinator {
             intents: intents::Intents::default(),
             commits: commits::Commits::default(),
             follow: None,
+            not_to_be_had: None,
             snapshot: snapshot::Snapshots::default(),
+            manifest_deletes: manifest_deletes::ManifestDeletes::default(),
             next_checkpoint: CheckpointId(0),
             next_attempt: AttemptId(0),
             queue: queue::Queue::default(),

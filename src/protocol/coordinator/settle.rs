@@ -10,13 +10,13 @@
 
 use alloc::vec::Vec;
 
-use super::action::{AbortReason, Notice, RefusalReason};
+use super::action::{AbortReason, Broken, Notice, RefusalReason};
 use super::commits::Covered;
 use super::timers::Timer;
 use super::{Coordinator, Phase};
 use crate::protocol::answer::{Answer, Failure, FailureKind, Tag};
 use crate::protocol::commit::{Commit, CommitEnd, Progress};
-use crate::protocol::id::FileName;
+use crate::protocol::id::{FileName, ObjectName};
 use crate::protocol::manifest::{Change, Current};
 use crate::protocol::marks::sometimes;
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -89,21 +89,22 @@ impl Coordinator {
                 }
             }
             CommitEnd::Lost { current } if current.epoch() > self.epoch => {
-                self.commit_stays_unknown();
+                self.commit_stays_unknown(None);
                 self.deposed(current.epoch());
             }
             CommitEnd::Lost { .. } => {
                 let cause = "CURRENT moved on within this epoch by more than its tail shows";
-                self.broken(Failure::new(FailureKind::Corrupt, cause));
+                let failure = Failure::new(FailureKind::Corrupt, cause);
+                self.broken(ObjectName::Current, failure);
             }
             CommitEnd::Failed(failure) => self.commit_failed(now, &failure),
-            CommitEnd::Broken(failure) => self.broken(failure),
+            CommitEnd::Broken(failure) => self.broken(ObjectName::Current, failure),
         }
     }
 
     /// It will never be known here what became of the commit under way. What it holds is neither
-    /// refused nor aborted: it may be durable.
-    pub(super) fn commit_stays_unknown(&mut self) {
+    /// refused nor aborted: it may be durable. `broken` says why, unless somebody else leads.
+    pub(super) fn commit_stays_unknown(&mut self, broken: Option<&Broken>) {
         if self.commits.commit.take().is_none() {
             return;
         }
@@ -125,6 +126,7 @@ impl Coordinator {
             self.tell(Notice::Unknown {
                 checkpoints,
                 requests,
+                broken: broken.cloned(),
             });
         }
     }

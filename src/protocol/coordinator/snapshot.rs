@@ -1,5 +1,4 @@
-//! Full snapshots of the manifest, written beside the commits; and manifest objects that are
-//! nobody's any more.
+//! Full snapshots of the manifest, written beside the commits.
 //!
 //! ```text
 //!  due, a step of its own --> Putting --> Checking (read back) --> ready --named by the next ordinary commit-->
@@ -15,7 +14,6 @@ use super::Coordinator;
 use super::action::Notice;
 use super::timers::Timer;
 use crate::protocol::answer::{Answer, Failure, FailureKind};
-use crate::protocol::deletes::Deletes;
 use crate::protocol::id::ManifestName;
 use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::outcome::{Ignored, Outcome};
@@ -36,14 +34,12 @@ struct Writing {
     tries: u32,
 }
 
-/// Snapshots on their way, and manifest objects to delete.
+/// Snapshots on their way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Snapshots {
     writing: Option<Writing>,
     ready: Option<ManifestName>,
     failed_in_a_row: u32,
-    /// Objects to delete.
-    obsolete: Deletes<ManifestName>,
 }
 
 impl Snapshots {
@@ -68,10 +64,10 @@ impl Snapshots {
         }
     }
 
-    /// Whether no snapshot is being written and no manifest object waits to be deleted.
+    /// Whether none is being written.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.writing.is_none() && self.obsolete.is_empty()
+        self.writing.is_none()
     }
 }
 
@@ -196,57 +192,5 @@ impl Coordinator {
         self.snapshot.failed_in_a_row = limits.one_more_try(self.snapshot.failed_in_a_row);
         let delay = limits.retry_delay_after(self.snapshot.failed_in_a_row);
         self.timers.arm(Timer::Snapshot, now + delay);
-    }
-
-    /// Has objects deleted that are nobody's any more. Of an older epoch, a later round of the sweep
-    /// finds those for which there is no room; of this one, the next leader's does.
-    pub(super) fn discard_manifest_objects(
-        &mut self,
-        names: impl IntoIterator<Item = ManifestName>,
-    ) {
-        for name in names {
-            if self.snapshot.obsolete.len() >= self.config.limits.manifest_deletes_max {
-                break;
-            }
-            self.snapshot.obsolete.add(name);
-        }
-        self.delete_manifest_objects();
-    }
-
-    fn delete_manifest_objects(&mut self) {
-        let max = self.config.limits.deletes_in_flight_max;
-        while let Some(name) = self.snapshot.obsolete.next(max) {
-            self.store(StoreCall::DeleteManifest { name });
-        }
-    }
-
-    pub(super) fn delete_manifest_object_again(&mut self, name: ManifestName) {
-        self.snapshot.obsolete.again(name);
-        self.delete_manifest_objects();
-    }
-
-    pub(super) fn manifest_object_deleted(
-        &mut self,
-        now: Timestamp,
-        name: ManifestName,
-        answer: Answer<StorePayload>,
-    ) -> Outcome {
-        if !self.snapshot.obsolete.is_in_flight(name) {
-            return Outcome::Ignored(Ignored::UnknownToken);
-        }
-        let failure = match answer {
-            Answer::Done(_) => {
-                self.snapshot.obsolete.remove(name);
-                self.delete_manifest_objects();
-                return Outcome::Accepted;
-            }
-            Answer::Refused => None,
-            Answer::Failed(failure) | Answer::Unknown(failure) => Some(failure),
-        };
-        let limits = &self.config.limits;
-        let delay = self.snapshot.obsolete.refuse(name, failure, limits);
-        self.timers.arm(Timer::DeleteManifest(name), now + delay);
-        self.delete_manifest_objects();
-        Outcome::Accepted
     }
 }

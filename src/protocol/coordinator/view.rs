@@ -169,6 +169,7 @@ impl Coordinator {
             && self.commits.under_way().is_none()
             && self.deletes.is_idle()
             && self.snapshot.is_idle()
+            && self.manifest_deletes.is_idle()
             && !self.garbage.looks()
     }
 

@@ -200,9 +200,6 @@ impl Current {
             }
             before = (record.version, record.epoch);
         }
-        if self.version().0.max(self.epoch().0) > NUMBER_MAX {
-            return Some("its version or epoch is higher than any job reaches");
-        }
         if self.snapshot_version() > self.version() || self.base() > before.0 {
             return Some("a snapshot is newer than its records");
         }
@@ -224,7 +221,9 @@ impl Current {
     /// When the bytes are no `CURRENT`, or one that can't be.
     pub fn decode(object: &[u8]) -> Result<Self, DecodeError> {
         let current: Self = decode(Kind::Current, object)?;
-        match current.fault() {
+        let too_high = current.version().0.max(current.epoch().0) > NUMBER_MAX;
+        let too_high = too_high.then_some("its version or epoch is higher than any job reaches");
+        match current.fault().or(too_high) {
             None => Ok(current),
             Some(fault) => Err(DecodeError::Contradiction(fault.to_string())),
         }

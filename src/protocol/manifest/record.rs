@@ -100,6 +100,20 @@ impl Change {
         }
     }
 
+    /// The highest id that it reserves, and one more; 0 if it reserves none.
+    #[must_use]
+    pub fn reserved_below(&self) -> u64 {
+        if let Self::Reserve {
+            checkpoints_below,
+            attempts_below,
+        } = self
+        {
+            checkpoints_below.0.max(attempts_below.0)
+        } else {
+            0
+        }
+    }
+
     /// The checkpoint that it completes, if it completes one.
     #[must_use]
     pub fn completion(&self) -> Option<&Completion> {

@@ -542,7 +542,7 @@ impl Core {
             if let Some(fate) = under_way.fate {
                 let error = if in_doubt == Some(checkpoint) {
                     // Its commit goes on without us, and may be done.
-                    self.about(end::unknown()).with_source(error.clone())
+                    self.about(end::unknown(None)).with_source(error.clone())
                 } else {
                     error.clone()
                 };

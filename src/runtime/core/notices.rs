@@ -91,9 +91,11 @@ impl Core {
             Notice::Unknown {
                 checkpoints,
                 requests: _,
+                broken,
             } => {
+                let error = self.about(end::unknown(broken));
                 for checkpoint in checkpoints {
-                    self.aborted(checkpoint, self.about(end::unknown()), effects);
+                    self.aborted(checkpoint, error.clone(), effects);
                 }
             }
             Notice::Deposed { by } => self.finish(end::fenced(by), effects),

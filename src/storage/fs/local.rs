@@ -14,8 +14,8 @@ use rustix::io::Errno;
 
 use super::blocking::{self, Lane, Permits};
 use super::copy::WriteBack;
-use super::failure::failure;
-use super::publish::rename_unless_taken;
+use super::failure::{failure, not_carried_out};
+use super::publish::{link_unless_taken, rename_unless_taken};
 use super::temporary::{create_new, random_id, unlink};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::steps::step as told;
@@ -185,9 +185,11 @@ impl Partial {
         rustix::fs::fsync(&self.file).map_err(|errno| failure(errno, "sync", &self.target))?;
         let leaf = self.target.file_name().unwrap_or_default();
         told("rename", &self.target);
-        let renamed = rename_unless_taken(&self.directory, &self.name, &self.directory, leaf);
-        let named = match renamed {
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.link(),
+        let (directory, name) = (&self.directory, &*self.name);
+        let named = match rename_unless_taken(directory, name, directory, leaf) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                link_unless_taken(directory, name, &self.file, directory, leaf)
+            }
             renamed => renamed,
         };
         match named {
@@ -196,15 +198,11 @@ impl Partial {
                 Ok(())
             }
             Err(Errno::EXIST) => Err(Stop::Refused),
-            Err(errno) => Err(failure(errno, "rename to", &self.target).into()),
+            Err(errno) => {
+                let failure = failure(errno, "rename to", &self.target);
+                Err(not_carried_out(errno, failure))
+            }
         }
-    }
-
-    fn link(&self) -> Result<(), Errno> {
-        let leaf = self.target.file_name().unwrap_or_default();
-        let directory = &self.directory;
-        rustix::fs::linkat(directory, &*self.name, directory, leaf, AtFlags::empty())?;
-        unlink(directory, &self.name)
     }
 }
 

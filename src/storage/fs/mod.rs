@@ -11,7 +11,8 @@
 //! - A file is written aside, synced, and only then named, by a rename that never overwrites. Then
 //!   its folder is synced, and every folder that was made on the way (arrow-rs-object-store 643,
 //!   OpenDAL 788).
-//! - An error up to the naming is `Failed`; an error of the sync behind it is `Unknown`.
+//! - An error up to the naming is `Failed`; one of the naming itself, of a swap's rename and of a
+//!   delete as `failure` says of it; one of the sync behind it is `Unknown`.
 //! - A refusal of a put is durable as well: the folder is synced before it is given. So whoever
 //!   repeats a put in doubt may rest on "exists already".
 //! - A delete is synced before it is `Done`; a folder that it leaves empty, or that a list finds
@@ -50,7 +51,7 @@ use rustix::io::Errno;
 
 use self::blocking::{Cancellation, Lane, Permits};
 use self::copy::{Copy, WriteBack};
-use self::failure::{failure, is_certainly_not_done};
+use self::failure::{failure, not_carried_out};
 use self::probe::Act;
 use self::root::Root;
 use self::temporary::Temporaries;
@@ -322,11 +323,8 @@ impl Inner {
             .probe
             .pass(Act::Unlink, key.as_str())
             .and_then(|()| temporary::unlink(&folder.directory, key.leaf()));
-        match removed {
-            Ok(()) => {}
-            Err(errno) if is_certainly_not_done(errno) => return Err(fail(errno).into()),
-            Err(errno) => return Err(Stop::Unknown(fail(errno))),
-        }
+        let removed = self.root.probe.heard(Act::Unlink, removed);
+        removed.map_err(|errno| not_carried_out(errno, fail(errno)))?;
         self.root.remove_if_empty(key.folder());
         self.synced_delete(key)
     }

@@ -48,6 +48,8 @@ pub(super) struct Probe {
     #[cfg(test)]
     faults: parking_lot::Mutex<Vec<(Act, Errno)>>,
     #[cfg(test)]
+    lost: parking_lot::Mutex<Vec<(Act, Errno)>>,
+    #[cfg(test)]
     hanging: Hanging,
 }
 
@@ -74,11 +76,36 @@ impl Probe {
         store_step(act.name(), at);
         self.seen.lock().push((act, at.to_owned()));
         self.hang_if_told(act, at);
-        let mut faults = self.faults.lock();
-        match faults.iter().position(|(fault, _)| *fault == act) {
-            Some(place) => Err(faults.remove(place).1),
+        Self::take_next(&self.faults, act)
+    }
+
+    /// What is heard of such a step, once it has been made.
+    #[cfg(not(test))]
+    #[inline]
+    #[allow(clippy::unused_self, reason = "the same call as under test")]
+    pub(super) fn heard(&self, _act: Act, result: Result<(), Errno>) -> Result<(), Errno> {
+        result
+    }
+
+    #[cfg(test)]
+    pub(super) fn heard(&self, act: Act, result: Result<(), Errno>) -> Result<(), Errno> {
+        result.and_then(|()| Self::take_next(&self.lost, act))
+    }
+
+    #[cfg(test)]
+    fn take_next(from: &parking_lot::Mutex<Vec<(Act, Errno)>>, act: Act) -> Result<(), Errno> {
+        let mut told = from.lock();
+        match told.iter().position(|(fault, _)| *fault == act) {
+            Some(place) => Err(told.remove(place).1),
             None => Ok(()),
         }
+    }
+
+    /// Makes the next such step be done, and fail for all that is heard of it: as behind a server
+    /// whose first answer was lost.
+    #[cfg(test)]
+    pub(super) fn lose_next(&self, act: Act, errno: Errno) {
+        self.lost.lock().push((act, errno));
     }
 
     /// Makes the next such step fail instead of being done.

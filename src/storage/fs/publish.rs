@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::blocking::Cancellation;
-use super::failure::{failure, is_certainly_not_done};
+use super::failure::{failure, not_carried_out};
 use super::probe::Act;
 use super::root::{FOLDER_TRIES_MAX, Folder, Root, stat_at};
 use super::temporary::{Temporary, try_lock, unlink};
@@ -43,39 +43,55 @@ pub(super) fn publish(
     cancellation: &Cancellation,
 ) -> Step<()> {
     temporary.sync()?;
+    let mut in_doubt = false;
     for _ in 0..FOLDER_TRIES_MAX {
-        cancellation.check()?;
-        let folder = root.make_folder(key.folder())?;
-        match give_name(root, &temporary, &folder, key) {
-            Ok(()) => {
-                temporary.has_its_name();
-                return root.sync(&folder).map_err(Stop::Unknown);
-            }
-            Err(Errno::EXIST) => {
-                root.sync(&folder).map_err(Stop::Unknown)?;
-                return Err(Stop::Refused);
-            }
-            // Somebody removed the folder because it was empty.
-            Err(Errno::NOENT) => {}
-            Err(errno) => return Err(not_renamed(root, &temporary, key, errno)),
+        match try_to_publish(root, &mut temporary, key, cancellation) {
+            // Somebody removed the folder because it was empty. Or the file has its name, and the
+            // answer that said so was lost.
+            Err(Stop::Unknown(failure)) if failure.kind == FailureKind::NotFound => in_doubt = true,
+            // What failed now may have been done before.
+            Err(Stop::Failed(failure)) if in_doubt => return Err(Stop::Unknown(failure)),
+            published => return published,
         }
     }
-    Err(root.keeps_vanishing(key.folder()).into())
+    Err(Stop::Unknown(root.keeps_vanishing(key.folder())))
+}
+
+fn try_to_publish(
+    root: &Root,
+    temporary: &mut Temporary,
+    key: &Key,
+    cancellation: &Cancellation,
+) -> Step<()> {
+    cancellation.check()?;
+    let folder = root.make_folder(key.folder())?;
+    match give_name(root, temporary, &folder, key) {
+        Ok(()) => {
+            temporary.has_its_name();
+            root.sync(&folder).map_err(Stop::Unknown)
+        }
+        Err(Errno::EXIST) => {
+            root.sync(&folder).map_err(Stop::Unknown)?;
+            Err(Stop::Refused)
+        }
+        Err(errno) => Err(not_renamed(root, temporary, key, errno)),
+    }
 }
 
 fn give_name(root: &Root, temporary: &Temporary, folder: &Folder, key: &Key) -> Result<(), Errno> {
-    let renamed = root.probe.pass(Act::Publish, key.as_str()).and_then(|()| {
-        rename_unless_taken(
-            temporary.directory(),
-            temporary.name(),
-            &folder.directory,
-            key.leaf(),
-        )
-    });
-    match renamed {
+    let (from, old) = (temporary.directory(), temporary.name());
+    let (to, new) = (&folder.directory, key.leaf());
+    let renamed = root
+        .probe
+        .pass(Act::Publish, key.as_str())
+        .and_then(|()| rename_unless_taken(from, old, to, new));
+    match root.probe.heard(Act::Publish, renamed) {
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            root.probe.pass(Act::Link, key.as_str())?;
-            link_unless_taken(temporary, folder, key.leaf())
+            let linked = root
+                .probe
+                .pass(Act::Link, key.as_str())
+                .and_then(|()| link_unless_taken(from, old, temporary.file(), to, new));
+            root.probe.heard(Act::Link, linked)
         }
         renamed => renamed,
     }
@@ -91,12 +107,19 @@ pub(super) fn rename_unless_taken(
     rustix::fs::renameat_with(from, old, to, new, RenameFlags::NOREPLACE)
 }
 
-/// The same where the file system has no such rename (NFS): a link never overwrites either.
-fn link_unless_taken(temporary: &Temporary, folder: &Folder, leaf: &str) -> Result<(), Errno> {
-    let (from, old) = (temporary.directory(), temporary.name());
-    match rustix::fs::linkat(from, old, &folder.directory, leaf, AtFlags::empty()) {
+/// The same where the file system has no such rename (NFS): a link never overwrites either. `file`
+/// is the one that bears the old name.
+pub(super) fn link_unless_taken(
+    from: &OwnedFd,
+    old: &str,
+    file: &File,
+    to: &OwnedFd,
+    new: impl rustix::path::Arg,
+) -> Result<(), Errno> {
+    let is_ours = || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_nlink == 2);
+    match rustix::fs::linkat(from, old, to, new, AtFlags::empty()) {
         // A server whose first answer was lost finds the name taken, by ourselves.
-        Err(Errno::EXIST) if rustix::fs::fstat(temporary.file())?.st_nlink == 2 => {}
+        Err(Errno::EXIST) if is_ours() => {}
         linked => linked?,
     }
     // Both names are the same file; the old one goes now or at the next start.
@@ -107,12 +130,7 @@ fn link_unless_taken(temporary: &Temporary, folder: &Folder, leaf: &str) -> Resu
 fn not_renamed(root: &Root, temporary: &Temporary, key: &Key, errno: Errno) -> Stop {
     let to = root.shown(key.as_str());
     let tried = format!("rename {} to", temporary.shown().display());
-    let failure = failure(errno, tried, &to);
-    if is_certainly_not_done(errno) {
-        Stop::Failed(failure)
-    } else {
-        Stop::Unknown(failure)
-    }
+    not_carried_out(errno, failure(errno, tried, &to))
 }
 
 /// Replaces the mutable object by a complete temporary if it still is the expected one.
@@ -144,7 +162,7 @@ pub(super) fn swap(
         let (from, old) = (temporary.directory(), temporary.name());
         rustix::fs::renameat(from, old, &folder.directory, key.leaf())
     });
-    match renamed {
+    match root.probe.heard(Act::Replace, renamed) {
         Ok(()) => {
             temporary.has_its_name();
             root.sync(&folder).map_err(Stop::Unknown)

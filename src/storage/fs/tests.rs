@@ -12,6 +12,8 @@ use tempfile::TempDir;
 use super::copy::Method;
 use super::*;
 
+mod lost;
+
 struct Bench {
     directory: TempDir,
     store: FileStore,
@@ -210,6 +212,11 @@ async fn an_error_up_to_the_naming_is_failed_and_leaves_nothing() {
             Errno::STALE,
             ("unknown", FailureKind::Unavailable),
         ),
+        (
+            Act::Publish,
+            Errno::NOMEM,
+            ("unknown", FailureKind::Exhausted),
+        ),
     ] {
         let bench = Bench::new().await;
         bench.probe().break_next(act, errno);
@@ -253,7 +260,13 @@ async fn a_swap_is_failed_before_the_rename_and_unknown_after() {
         (Act::SyncFile, Errno::IO, ("failed", FailureKind::Other)),
         (Act::Lock, Errno::NOLCK, ("failed", FailureKind::Exhausted)),
         (Act::Replace, Errno::NOSPC, ("failed", FailureKind::NoSpace)),
+        (Act::Replace, Errno::ACCESS, ("failed", FailureKind::Denied)),
         (Act::Replace, Errno::IO, ("unknown", FailureKind::Other)),
+        (
+            Act::Replace,
+            Errno::NOENT,
+            ("unknown", FailureKind::NotFound),
+        ),
     ] {
         let bench = Bench::new().await;
         let tag = done(bench.swap(None, b"1").await);
@@ -383,7 +396,7 @@ async fn folders_that_vanish_are_made_again() {
     let answer = bench.put("shared/7/5", b"five").await;
     assert_eq!(
         kind(answer),
-        ("failed", FailureKind::Unavailable),
+        ("unknown", FailureKind::Unavailable),
         "not for ever"
     );
 }
