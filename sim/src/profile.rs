@@ -70,6 +70,7 @@ impl Profile {
         let workers = 1 + choices.choose(3, Label::Profile);
         let mut operators = 1 + choices.weighted(&[3, 1], Label::Profile);
         let mut parallelism = 1 + choices.choose(2, Label::Profile);
+        let mut compaction_one_in = pick(choices, [2, 1, 6]);
         let config = draw_config(choices);
         let mut intensity = [0; Fault::COUNT];
         for fault in Fault::ALL {
@@ -86,9 +87,8 @@ impl Profile {
         let mut config = config;
         if choices.weighted(&[3, 1], Label::Profile) == 1 {
             crowd(&mut config, &mut intensity);
-            (operators, parallelism) = (1, 2);
+            (operators, parallelism, compaction_one_in) = (1, 2, 2);
         }
-        let compaction_one_in = pick(choices, [2, 1, 6]);
         Self {
             store,
             workers,
@@ -183,6 +183,8 @@ fn crowd(config: &mut CoordinatorConfig, intensity: &mut [u8; Fault::COUNT]) {
     ] {
         intensity[fault as usize] = exactly;
     }
+    let older_restores = &mut intensity[Fault::OlderRestores as usize];
+    *older_restores = (*older_restores).min(1);
 }
 
 /// Whether a class ends the life of a coordinator, or of attempts.
@@ -252,7 +254,7 @@ fn rarities(fault: Fault) -> [u32; 3] {
         | Fault::Cancels => [30, 14, 7],
         Fault::Closes | Fault::PowerCuts => [60, 25, 12],
         Fault::FailedSnapshots => [12, 5, 3],
-        Fault::OlderRestores => [2, 1, 1],
+        Fault::OlderRestores => [5, 1, 1],
         Fault::FailedUploads | Fault::FailedDeletes => [30, 10, 4],
         Fault::Outages => [40, 20, 10],
         Fault::TornPuts => [80, 30, 12],
