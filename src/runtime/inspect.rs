@@ -28,6 +28,7 @@ use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest};
 use crate::protocol::id::{CheckpointId, FileName, ManifestName, ObjectName};
 use crate::protocol::manifest::{Current, Expected, LoadWarning, Loaded, LoadedRoot, Manifest};
+use crate::state::Owner;
 use crate::storage::{self, Key};
 
 pub use answers::{
@@ -342,8 +343,13 @@ impl Inspection {
                 .into_iter()
                 .map(|file| file.to_description())
                 .collect(),
+            completed_in: restore::completed_in(&self.manifest),
         };
-        let directory = restore::take(directory.as_ref().to_owned(), wanted.root, options)
+        let owner = Owner {
+            root: wanted.root,
+            participant: self.participant.clone(),
+        };
+        let directory = restore::take(directory.as_ref().to_owned(), &owner, options)
             .await
             .map_err(about)?;
         let unfilled = Unfilled::Discarded;
