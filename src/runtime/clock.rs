@@ -43,7 +43,8 @@ pub(super) fn wall_clock() -> WallClock {
     WallClock(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-/// A new life's nonce: 48 random bits above 16 zero ones.
+/// A new life's nonce. Of its random bits only the upper 40 tell lives apart: the machine counts in
+/// the others.
 pub(super) fn life() -> Result<Nonce, Error> {
     Ok(Nonce(u64::from_le_bytes(random()?) << 16))
 }

@@ -44,7 +44,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 
 use self::entries::{contents, found, is_directory, is_file, make, remove};
-use self::ownership::{Origin, Ownership};
+use self::ownership::{Origin, Ownership, whose};
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::flock::{self, Locked};
@@ -52,6 +52,7 @@ use super::folders::{folders_of, sync_directory};
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::{PACK_NAME, PackError, StoredPack};
 use super::unlinked;
+use crate::places::{LOST_AND_FOUND, STATE_FOLDER, STATE_MARK};
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{Epoch, FileName, LocalName, RootId};
@@ -62,19 +63,16 @@ pub use ownership::Owner;
 
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
-pub const OWN_FOLDER: &str = ".stillpoint";
+pub const OWN_FOLDER: &str = STATE_FOLDER;
 /// Where in [`OWN_FOLDER`] the files of snapshots are kept until they are stored: on the database's
 /// file system, so that links will do, and in a place that no database looks into.
 pub const SNAPSHOTS_NAME: &str = "snapshots";
 const LOCK: &str = "LOCK";
-const OURS: &str = "OURS";
+const OURS: &str = STATE_MARK;
 const OURS_UNFINISHED: &str = "OURS.unfinished";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
 const PACK: &str = "pack";
-/// Made by `mkfs` at the top of a file system, and nobody's. A store of files knows it as well;
-/// neither layer imports the other.
-const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
 const DATABASE: &str = "CURRENT";
 /// The file on which RocksDB holds a record lock for as long as the database is open.
@@ -555,30 +553,6 @@ impl StateDirectory {
             }
         }
         Ok(())
-    }
-}
-
-/// Where what lies in a directory of ours has come from, if it is this owner's.
-fn whose(
-    path: &Path,
-    mark: &Path,
-    owner: &Owner,
-    existing: Existing,
-) -> Result<Origin, DirectoryError> {
-    let noted = Ownership::read(mark);
-    if existing == Existing::Replaced && noted.as_ref().map_or(true, |noted| noted.owner != *owner)
-    {
-        return Ok(Origin::Nothing);
-    }
-    let path = path.to_owned();
-    match noted {
-        Err(cause) => Err(DirectoryError::UnreadableMark { path, cause }),
-        Ok(noted) if noted.owner != *owner => Err(DirectoryError::AnotherOwner {
-            path,
-            found: noted.owner,
-            wanted: owner.clone(),
-        }),
-        Ok(noted) => Ok(noted.origin),
     }
 }
 

@@ -24,6 +24,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::{DirectoryError, Existing};
 use crate::protocol::id::{Epoch, RootId};
 use crate::state::{framed, unlinked};
 
@@ -104,6 +105,30 @@ impl Ownership {
             Some((note, [])) => Ok(note),
             Some(_) | None => Err("it is damaged".to_owned()),
         }
+    }
+}
+
+/// Where what lies in a directory of ours has come from, if it is this owner's.
+pub(super) fn whose(
+    path: &Path,
+    mark: &Path,
+    owner: &Owner,
+    existing: Existing,
+) -> Result<Origin, DirectoryError> {
+    let noted = Ownership::read(mark);
+    if existing == Existing::Replaced && noted.as_ref().map_or(true, |noted| noted.owner != *owner)
+    {
+        return Ok(Origin::Nothing);
+    }
+    let path = path.to_owned();
+    match noted {
+        Err(cause) => Err(DirectoryError::UnreadableMark { path, cause }),
+        Ok(noted) if noted.owner != *owner => Err(DirectoryError::AnotherOwner {
+            path,
+            found: noted.owner,
+            wanted: owner.clone(),
+        }),
+        Ok(noted) => Ok(noted.origin),
     }
 }
 
