@@ -7,16 +7,19 @@
 //!
 //! What was fetched is marked at once, so that a restore that was broken off goes on where it was.
 //! After a failure, when the deadline is over and when the caller is gone, nothing more begins and every transfer is awaited
-//! before anything else happens to the directory.
+//! before anything else happens to the directory. One that has stood still for too long is not awaited: its thread may
+//! hang in the file system, which nothing can end. It gives its file no name any more once it comes back, unless it was
+//! in that very step; a file that gets its name so late is one of this checkpoint, whole and checked, and the next
+//! restore keeps or removes it as any other.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::calls::patiently;
 use super::core::SUBTASK;
@@ -24,6 +27,7 @@ use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use super::end;
 use super::progress::RestoreProgress;
+use super::side_by_side::side_by_side;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
@@ -472,36 +476,30 @@ async fn fetch_all(
     progress: &RestoreProgress,
     giving_up: &watch::Sender<bool>,
 ) -> Result<()> {
-    let mut fetches = JoinSet::new();
-    let mut waiting = files.iter().cloned();
     let mut first = Ok(());
-    loop {
-        // No more tasks than can have a permit.
-        while first.is_ok() && fetches.len() < around.config.transfers_max {
-            let Some(file) = waiting.next() else { break };
-            let (around, directory) = (around.clone(), Arc::clone(directory));
-            let (progress, giving_up) = (progress.clone(), giving_up.clone());
-            fetches.spawn(async move {
-                fetch(&around, &directory, root, &file, &progress, &giving_up)
-                    .await
-                    .map_err(|error| error.with_file(file.name))
-            });
+    let fetches = files.iter().cloned().map(|file| {
+        let (around, directory) = (around.clone(), Arc::clone(directory));
+        let (progress, giving_up) = (progress.clone(), giving_up.clone());
+        async move {
+            fetch(&around, &directory, root, &file, &progress, &giving_up)
+                .await
+                .map_err(|error| error.with_file(file.name))
         }
-        let Some(joined) = fetches.join_next().await else {
-            return first;
-        };
-        let result = joined.unwrap_or_else(|error| {
-            Err(Error::new(
-                ErrorKind::Internal,
-                format!("a fetch failed: {error}"),
-            ))
-        });
-        if first.is_ok() && result.is_err() {
-            // The others end what they are at, and begin nothing more.
-            giving_up.send_replace(true);
-            first = result;
+    });
+    // No more tasks than can have a permit.
+    side_by_side(around.config.transfers_max, fetches, |fetched| {
+        if fetched.is_ok() {
+            return ControlFlow::Continue(());
         }
-    }
+        // The others end what they are at, and begin nothing more.
+        giving_up.send_replace(true);
+        if first.is_ok() {
+            first = fetched;
+        }
+        ControlFlow::Break(())
+    })
+    .await;
+    first
 }
 
 async fn fetch(
