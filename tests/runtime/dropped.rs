@@ -1,8 +1,8 @@
 //! Futures that are dropped before they are done: nothing is left half done.
 
-use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -29,18 +29,21 @@ async fn until(mut holds: impl FnMut() -> bool) {
     .await;
 }
 
-/// Reads of stored files wait until this is notified.
-fn hold_fetches(store: &Faulty) -> Arc<Notify> {
+/// Reads of stored files wait until this is notified. Also answers whether one has begun: by then
+/// nobody can break it off.
+fn hold_fetches(store: &Faulty) -> (Arc<Notify>, impl Fn() -> bool) {
     let goes_on = Arc::new(Notify::new());
-    let waits = Arc::clone(&goes_on);
+    let begun = Arc::new(AtomicBool::new(false));
+    let (waits, begins) = (Arc::clone(&goes_on), Arc::clone(&begun));
     store.set(move |verb, name| {
         if verb == Verb::Read && name.contains("/shared/") {
+            begins.store(true, Ordering::SeqCst);
             Fault::Waits(Arc::clone(&waits))
         } else {
             Fault::None
         }
     });
-    goes_on
+    (goes_on, move || begun.load(Ordering::SeqCst))
 }
 
 #[tokio::test]
@@ -102,11 +105,11 @@ async fn a_directory_stays_locked_until_a_dropped_restore_is_at_rest() {
 
     let claim = claim(&repository).await;
     let (_base, directory) = place();
-    let goes_on = hold_fetches(&store);
+    let (goes_on, has_begun) = hold_fetches(&store);
     let broken_off = claim.restore_into(&directory);
     tokio::select! {
         _ = broken_off => panic!("its files can't be read yet"),
-        () = until(|| has_begun(&directory)) => {}
+        () = until(&has_begun) => {}
     }
     let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
@@ -130,12 +133,12 @@ async fn a_guests_dropped_restore_is_at_rest_before_the_next_begins() {
     let (_state, participant) = start(&repository).await;
     let taken = checkpoint(&participant, "1").await.checkpoint;
     let inspection = in_time(repository.inspect("orders/7")).await.unwrap();
-    let goes_on = hold_fetches(&store);
+    let (goes_on, has_begun) = hold_fetches(&store);
     let (_base, directory) = place();
     let options = RestoreOptions::new();
     tokio::select! {
         _ = inspection.restore(taken, &directory, &options) => panic!("its files can't be read yet"),
-        () = until(|| has_begun(&directory)) => {}
+        () = until(&has_begun) => {}
     }
     let again = in_time(inspection.restore(taken, &directory, &options)).await;
     assert_eq!(again.unwrap_err().kind(), ErrorKind::Busy);
@@ -147,9 +150,4 @@ async fn a_guests_dropped_restore_is_at_rest_before_the_next_begins() {
         }
     })
     .await;
-}
-
-/// What a restore writes first: the marks of what it keeps.
-fn has_begun(directory: &Path) -> bool {
-    directory.join(".stillpoint").join("marks").exists()
 }
