@@ -26,7 +26,9 @@ pub use crate::protocol::coordinator::{BadConfig, CoordinatorConfig};
 pub struct Config {
     /// When checkpoints are triggered, and how many are retained; the same for each participant.
     pub checkpoints: CoordinatorConfig,
-    /// Files being transferred at once, up and down together.
+    /// Files being transferred at once, up and down together. A directory takes 32 of them at once
+    /// ([`BLOCKING_CALLS_MAX`](crate::storage::fs::BLOCKING_CALLS_MAX)); more wait for their turn there,
+    /// which is no standstill as long as those before them move.
     pub transfers_max: usize,
     /// Bytes of files in memory at once; a transfer waits until there is room for its buffer.
     pub transfer_memory_bytes_max: usize,

@@ -96,7 +96,11 @@ extern crate std;
 #[cfg(feature = "runtime")]
 pub mod config;
 #[cfg(feature = "runtime")]
+mod durable;
+#[cfg(feature = "runtime")]
 pub mod error;
+#[cfg(feature = "runtime")]
+mod places;
 pub mod protocol;
 #[cfg(feature = "runtime")]
 pub mod runtime;

@@ -2,7 +2,7 @@
 //! what is written after a restore gets names that the abandoned line has used for other content.
 //!
 //! ```text
-//! 1 ── 2 ── 3          000021.sst in 3
+//! 1 ── 2 ── 3          000021.sst in 3, nothing of 1 any more
 //! └── restored ── 4    000021.sst in 4, with other bytes
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
@@ -81,11 +81,19 @@ async fn each_line_gets_its_own_bytes() {
         .enumerate()
     {
         first_life.fill(family, 400, 2 + step as u64);
+        if step == 0 {
+            // From here on nothing of the base is live: for the new line it comes back.
+            database::compact(&first_life.db);
+        }
         let checkpoint = first_life.checkpoint("abandoned").await.checkpoint;
         abandoned.insert(checkpoint, first_life.content());
         abandoned_files.extend(files(&repository, checkpoint).await);
     }
     let base_files = files(&repository, base).await;
+    for (local, (name, _)) in &base_files {
+        let mut abandoned = abandoned_files.values();
+        assert!(abandoned.all(|(of, _)| of != name), "{local} never left");
+    }
     drop(first_life);
 
     // The older one again, in the same directory: whatever RocksDB does now, it does under names

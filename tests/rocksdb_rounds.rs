@@ -120,6 +120,12 @@ impl Writers {
         });
     }
 
+    /// How much each writer has done. The gate is closed.
+    fn written(&self) -> Vec<u64> {
+        let counts = self.load.counts.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
     /// What the state is. The gate is closed.
     fn truth(&self) -> Content {
         let mut all: Content = FAMILIES
@@ -287,12 +293,20 @@ struct Counts {
     aborts: usize,
     lives: usize,
     older_ones_restored: usize,
+    checked_beside_another: usize,
+}
+
+/// What belongs to a cut: the state, and the bytes that were attached. No two cuts have the same.
+#[derive(Clone)]
+struct Truth {
+    content: Content,
+    position: String,
 }
 
 /// A checkpoint whose cut was taken.
 struct Cut {
     checkpoint: Checkpoint,
-    truth: Content,
+    truth: Truth,
     tables: BTreeSet<String>,
 }
 
@@ -309,8 +323,9 @@ struct Session<'a> {
     life: Option<(Writers, Service)>,
     lives: u64,
     /// What is to be retained, oldest first, with its truth.
-    retained: BTreeMap<CheckpointId, Content>,
+    retained: BTreeMap<CheckpointId, Truth>,
     restores: u64,
+    cuts: AtomicU64,
 }
 
 impl Session<'_> {
@@ -331,8 +346,10 @@ impl Session<'_> {
                 // A new line: what came after it is not on it.
                 self.retained.split_off(&CheckpointId(checkpoint.0 + 1));
                 let truth = self.retained[&checkpoint].clone();
-                database::assert_same(&service.content(), &truth, "the restart");
-                truth
+                database::assert_same(&service.content(), &truth.content, "the restart");
+                let position = service.participant.restorable_position();
+                assert_eq!(position.as_deref(), Some(truth.position.as_bytes()));
+                truth.content
             }
             None => service.content(),
         };
@@ -359,8 +376,14 @@ impl Session<'_> {
         let mut taken = None;
         wait_for("a cut", || {
             let closed = writers.load.gate.close();
-            let truth = writers.truth();
-            let checkpoint = match service.participant.checkpoint("position") {
+            let number = self.cuts.fetch_add(1, Ordering::Relaxed);
+            let written = writers.written();
+            let truth = Truth {
+                content: writers.truth(),
+                position: format!("cut {number}, after {written:?}"),
+            };
+            let position = truth.position.as_str();
+            let checkpoint = match service.participant.checkpoint(position) {
                 // The one before has not begun yet.
                 Err(error) if error.kind() == ErrorKind::Busy => return false,
                 checkpoint => checkpoint.unwrap(),
@@ -386,11 +409,11 @@ impl Session<'_> {
     }
 
     async fn completed(&mut self, cut: Cut) {
-        self.completed_unchecked(cut).await;
-        self.check().await;
+        self.note_completed(cut).await;
+        assert!(self.check().await, "nothing else is under way");
     }
 
-    async fn completed_unchecked(&mut self, cut: Cut) {
+    async fn note_completed(&mut self, cut: Cut) {
         let report = in_time(cut.checkpoint.completed()).await.unwrap();
         self.counts.completions += 1;
         self.retained.insert(report.checkpoint, cut.truth);
@@ -405,20 +428,29 @@ impl Session<'_> {
         error
     }
 
-    /// Restores every retained checkpoint and compares it with its truth.
-    async fn check(&mut self) {
+    /// Restores every retained checkpoint and compares it with its truth. Answers whether it could:
+    /// not if one that is under way has completed meanwhile, and an older one was dropped.
+    async fn check(&mut self) -> bool {
         let inspection = in_time(self.repository.inspect(service::NAME))
             .await
             .unwrap();
         let listed = inspection.checkpoints();
         let listed: Vec<_> = listed.iter().map(|info| info.checkpoint).collect();
         let wanted: Vec<_> = self.retained.keys().copied().collect();
+        if listed.last() > wanted.last() {
+            return false;
+        }
         assert_eq!(listed, wanted, "retained");
         for (checkpoint, truth) in &self.retained {
+            let of_manifest = inspection.manifest().checkpoint(*checkpoint).unwrap();
+            let attached: Vec<_> = of_manifest.subtasks.values().collect();
+            assert_eq!(attached, [truth.position.as_bytes()], "{checkpoint}");
             let directory = self.scratch.join("restored");
-            in_time(inspection.restore(*checkpoint, &directory, &RestoreOptions::new()))
-                .await
-                .unwrap();
+            let options = RestoreOptions::new();
+            match in_time(inspection.restore(*checkpoint, &directory, &options)).await {
+                Err(error) if error.kind() == ErrorKind::Subsumed => return false,
+                restored => drop(restored.unwrap()),
+            }
             let files = database::files_below(&directory);
             assert!(
                 !files.iter().any(|name| name.ends_with(".log")),
@@ -430,10 +462,11 @@ impl Session<'_> {
             } else {
                 database::read(&directory)
             };
-            database::assert_same(&found.unwrap(), truth, &checkpoint.to_string());
+            database::assert_same(&found.unwrap(), &truth.content, &checkpoint.to_string());
             std::fs::remove_dir_all(&directory).unwrap();
             self.counts.restores += 1;
         }
+        true
     }
 
     /// Two pending checkpoints: neither can complete before the pack of that name is let go.
@@ -503,7 +536,8 @@ impl Session<'_> {
                     self.aborted(&older).await;
                     self.counts.completions_out_of_order += 1;
                 } else {
-                    self.completed_unchecked(older).await;
+                    self.note_completed(older).await;
+                    self.counts.checked_beside_another += usize::from(self.check().await);
                 }
                 self.completed(younger).await;
             }
@@ -590,6 +624,7 @@ async fn session(seed: u64, wal: bool, num_retained: usize, counts: &mut Counts)
         lives: 0,
         retained: BTreeMap::new(),
         restores: 0,
+        cuts: AtomicU64::new(0),
     };
     session.start(0).await;
     for (number, round) in rounds.iter().enumerate() {

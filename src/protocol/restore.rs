@@ -3,23 +3,20 @@
 //! ```text
 //! the checkpoint's files ----+--> keep      there, and its mark says it is the very file
 //!                            +--> fetch     the other state files, largest first
-//! what the directory has ----+--> pack      fetched too, unpacked after all else
-//!                            `--> remove    there and not kept
+//! what the directory has ----`--> pack      fetched too, unpacked after all else
 //! ```
 //!
-//! Cold restore, local recovery, warm standby and rescale are this one operation. What is removed
-//! goes first, then files are fetched, then the pack is unpacked; after a failure a restore is
-//! planned anew with what is there by then, so it is resumable. A driver that owns the whole
-//! directory may remove more than the plan names: whatever is not kept, of which `present` need not
-//! tell.
+//! Cold restore, local recovery, warm standby and rescale are this one operation. The driver first
+//! removes whatever is there and not kept, told of here or not, then fetches, then unpacks; after a
+//! failure it plans anew with what is there by then, so a restore is resumable.
 //!
 //! Invariants: every file of the checkpoint is in exactly one of `keep`, `fetch` and `pack`;
-//! nothing is kept whose remote name, size or checksum differ; nothing that is kept is removed.
+//! nothing is kept whose remote name, size or checksum differ.
 //!
 //! Not here: whether a mark still matches the file on the disk, which the driver has to say, and
 //! whether the directory may be written at all.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -77,20 +74,17 @@ pub struct FileMark {
 /// assert_eq!(plan.keep, files[..1]);
 /// assert_eq!(plan.fetch, files[1..2]);
 /// assert_eq!(plan.pack.as_ref(), files.get(2));
-/// assert_eq!(plan.remove, [LocalName::new("000008.sst").unwrap()]);
 /// # Ok::<(), stillpoint::protocol::restore::DamagedFileSet>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct RestorePlan {
-    /// State files that are there already, by local name.
+    /// State files that are there already, by local name. Nothing else that is there may stay.
     pub keep: Vec<FileDescription>,
     /// State files to fetch, the largest first, so that no long transfer starts last.
     pub fetch: Vec<FileDescription>,
     /// The pack to fetch, and to unpack after every state file is there. Only a subtask without
     /// any file has none.
     pub pack: Option<FileDescription>,
-    /// Files to remove before anything is fetched, by name.
-    pub remove: Vec<LocalName>,
 }
 
 /// A checkpoint's list of files that can't be restored, whatever the store holds.
@@ -181,7 +175,6 @@ impl RestorePlan {
             keep: Vec::new(),
             fetch: Vec::new(),
             pack: None,
-            remove: Vec::new(),
         };
         for (local, file) in files {
             let mark = FileMark {
@@ -196,13 +189,6 @@ impl RestorePlan {
         }
         plan.fetch
             .sort_by_key(|file| (Reverse(file.digest.size_bytes), file.name));
-        let kept: BTreeSet<&LocalName> = plan.keep.iter().map(|file| &file.local).collect();
-        let remove: BTreeSet<&LocalName> = present
-            .iter()
-            .map(|file| &file.local)
-            .filter(|local| !kept.contains(local))
-            .collect();
-        plan.remove = remove.into_iter().cloned().collect();
         Ok(plan)
     }
 
@@ -368,7 +354,6 @@ mod tests {
             keep: Vec::new(),
             fetch: vec![files[2].clone(), files[0].clone(), files[3].clone()],
             pack: Some(files[1].clone()),
-            remove: Vec::new(),
         };
         assert_eq!(plan, expected);
         assert_eq!(plan.fetch_bytes(), 90);
@@ -385,7 +370,6 @@ mod tests {
         let plan = plan(&files, &[present(&files[0]), other]).unwrap();
         assert_eq!(plan.keep, files[..1]);
         assert_eq!(plan.fetch, files[1..2]);
-        assert_eq!(plan.remove, [local("9.sst")]);
         assert_eq!((plan.keep_bytes(), plan.fetch_bytes()), (5, 16));
     }
 
@@ -412,7 +396,6 @@ mod tests {
             let plan = plan(&files, &[there]).unwrap();
             assert_eq!(plan.keep, []);
             assert_eq!(plan.fetch, files[..1]);
-            assert_eq!(plan.remove, [local("1.sst")]);
         }
     }
 
@@ -420,7 +403,6 @@ mod tests {
     fn a_pack_is_fetched_even_if_a_file_of_its_name_is_there() {
         let plan = plan(&[pack(2)], &[present(&pack(2))]).unwrap();
         assert_eq!(plan.pack, Some(pack(2)));
-        assert_eq!(plan.remove, [local("pack")]);
     }
 
     #[test]
@@ -428,7 +410,7 @@ mod tests {
         let there = present(&state(1, "1.sst", 5));
         let plan = plan(&[], &[there]).unwrap();
         assert_eq!(plan.pack, None);
-        assert_eq!(plan.remove, [local("1.sst")]);
+        assert_eq!((plan.keep, plan.fetch), (Vec::new(), Vec::new()));
     }
 
     #[test]
@@ -536,9 +518,7 @@ mod tests {
                 .iter()
                 .map(|file| (file.local.clone(), file.mark))
                 .collect();
-            for local in &plan.remove {
-                assert!(directory.remove(local).is_some(), "{local} is not there");
-            }
+            directory.retain(|local, _| plan.keep.iter().any(|file| file.local == *local));
             for file in &plan.fetch {
                 let before = directory.insert(file.local.clone(), present(file).mark);
                 assert_eq!(before, None, "{} is in the way", file.local);

@@ -139,10 +139,10 @@ pub(super) async fn patiently<T>(
     deadline: Duration,
 ) -> Answer<T> {
     loop {
-        let before = progress.bytes();
+        let before = progress.movement();
         match tokio::time::timeout(deadline, &mut call).await {
             Ok(answer) => return answer,
-            Err(_) if progress.bytes() == before => return standstill(deadline),
+            Err(_) if progress.movement() == before => return standstill(deadline),
             Err(_) => {}
         }
     }

@@ -43,8 +43,8 @@ pub(super) fn wall_clock() -> WallClock {
     WallClock(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
-/// A new life's nonce: random bits above 16 zero ones. A life takes the upper 40 of them for itself,
-/// and counts its names in the others.
+/// A new life's nonce. Of its random bits only the upper 40 tell lives apart: the machine counts in
+/// the others.
 pub(super) fn life() -> Result<Nonce, Error> {
     Ok(Nonce(u64::from_le_bytes(random()?) << 16))
 }

@@ -142,6 +142,7 @@ impl Driver {
                 | Effect::Upload(_)
                 | Effect::Delete(_)
                 | Effect::Prepare(..)
+                | Effect::Stored(_)
                     if ended =>
                 {
                     self.release(Box::new(effect));
@@ -151,7 +152,8 @@ impl Driver {
                 | Effect::Settle(_)
                 | Effect::Upload(_)
                 | Effect::Delete(_)
-                | Effect::Prepare(..) => {
+                | Effect::Prepare(..)
+                | Effect::Stored(_) => {
                     self.spawn(effects::perform(Arc::clone(self), effect));
                 }
             }

@@ -49,6 +49,12 @@ pub(super) async fn perform(driver: Arc<Driver>, effect: Effect) {
             let _ = tokio::task::spawn_blocking(move || backend.prepare()).await;
             driver.prepared(checkpoint);
         }
+        Effect::Stored(directory) => {
+            let noted = tokio::task::spawn_blocking(move || directory.note_stored()).await;
+            if let Ok(Err(failure)) = noted {
+                tracing::warn!(%failure, "it was not noted that an adopted state is stored");
+            }
+        }
         Effect::Release(held) => drop(held),
         Effect::Report(_) => {}
     }

@@ -11,9 +11,8 @@ mod collect;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::ControlFlow;
 use std::path::Path;
-
-use tokio::task::JoinSet;
 
 use super::calls::{at_once, patiently};
 use super::core::{OPERATOR, SUBTASK};
@@ -24,10 +23,12 @@ use super::participant::damaged;
 use super::progress::RestoreProgress;
 use super::repository::done;
 use super::restore::{self, RestoreOptions, RestoreReport, Unfilled, Wanted};
+use super::side_by_side::side_by_side;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest};
 use crate::protocol::id::{CheckpointId, FileName, ManifestName, ObjectName};
 use crate::protocol::manifest::{Current, Expected, LoadWarning, Loaded, LoadedRoot, Manifest};
+use crate::state::Owner;
 use crate::storage::{self, Key};
 
 pub use answers::{
@@ -278,31 +279,37 @@ impl Inspection {
             size_bytes,
             faults: Vec::new(),
         };
-        let mut checks = JoinSet::new();
-        let mut waiting = files.into_iter();
-        loop {
-            while checks.len() < self.around.config.transfers_max {
-                let Some(file) = waiting.next() else { break };
-                let (around, moved) = (self.around.clone(), progress.one_more());
-                checks.spawn(async move {
-                    let checked = check(&around, &file, depth, &moved).await;
-                    checked.map_err(|error| error.with_file(file.name))
-                });
+        let (mut missing, mut trouble) = (Vec::new(), None);
+        let checks = files.into_iter().map(|file| {
+            let (around, moved) = (self.around.clone(), progress.one_more());
+            async move {
+                let checked = check(&around, &file, depth, &moved).await;
+                checked.map_err(|error| error.with_file(file.name))
             }
-            let Some(joined) = checks.join_next().await else {
-                break;
-            };
-            match joined.unwrap_or_else(|error| Err(internal(&error))) {
+        });
+        side_by_side(self.around.config.transfers_max, checks, |checked| {
+            match checked {
                 Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    self.still_retained(checkpoint).await.map_err(about)?;
-                    report.faults.push(about(damaged(&error, Vec::new())));
-                }
+                Err(error) if error.kind() == ErrorKind::NotFound => missing.push(error),
                 Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Missing) => {
                     report.faults.push(about(error));
                 }
-                Err(error) => return Err(about(error)),
+                Err(error) => {
+                    trouble.get_or_insert(error);
+                    return ControlFlow::Break(());
+                }
             }
+            ControlFlow::Continue(())
+        })
+        .await;
+        if let Some(error) = trouble {
+            return Err(about(error));
+        }
+        // Damage, unless the checkpoint was dropped meanwhile.
+        if !missing.is_empty() {
+            self.still_retained(checkpoint).await.map_err(about)?;
+            let damage = missing.iter().map(|error| damaged(error, Vec::new()));
+            report.faults.extend(damage.map(about));
         }
         report
             .faults
@@ -341,8 +348,13 @@ impl Inspection {
                 .into_iter()
                 .map(|file| file.to_description())
                 .collect(),
+            completed_in: restore::completed_in(&self.manifest),
         };
-        let directory = restore::take(directory.as_ref().to_owned(), wanted.root, options)
+        let owner = Owner {
+            root: wanted.root,
+            participant: self.participant.clone(),
+        };
+        let directory = restore::take(directory.as_ref().to_owned(), &owner, options)
             .await
             .map_err(about)?;
         let unfilled = Unfilled::Discarded;
@@ -482,10 +494,6 @@ async fn check(
         tries += 1;
         restore::again(around, failure, tries).await?;
     }
-}
-
-fn internal(error: &tokio::task::JoinError) -> Error {
-    Error::new(ErrorKind::Internal, format!("a check failed: {error}"))
 }
 
 /// The bytes of all of them. What is recorded comes from outside, and no sum of it is a panic.

@@ -41,6 +41,7 @@ mod progress;
 mod repository;
 mod restore;
 mod restored;
+mod side_by_side;
 mod threads;
 
 pub use checkpoint::Checkpoint;

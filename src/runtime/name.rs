@@ -18,6 +18,7 @@ use crate::storage::{Key, LOCK_NAME};
 
 /// The folder of all participants, as a prefix to list.
 pub(super) const PARTICIPANTS_PREFIX: &str = "participants/";
+const _: () = assert!(PARTICIPANTS_PREFIX.len() == crate::places::PARTICIPANTS.len() + 1);
 
 /// The longest escaped name, in bytes: what the file systems in use take as one part of a path.
 const ESCAPED_BYTES_MAX: usize = 255;

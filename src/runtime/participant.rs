@@ -24,6 +24,7 @@ use super::restored::Restored;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::{CheckpointId, Epoch};
 use crate::protocol::manifest::{Expected, Loaded, Manifest};
+use crate::state::Owner;
 
 /// Ends the participant's work when the last handle is gone.
 pub(super) struct Session(pub(super) Arc<Driver>);
@@ -111,7 +112,7 @@ impl Claim {
 
     /// Makes a local directory equal to the newest checkpoint, or empty on the first start.
     ///
-    /// The directory must be absent, empty, or one that this library filled before and that nobody
+    /// The directory must be absent, empty, or one that this participant had before and that nobody
     /// uses; it belongs to the library from then on, all of it, and is locked for as long as what
     /// this returns, and the participant made of it, live, and in use for as long as a RocksDB is
     /// open in it (where the system lists its locks: Linux). Files that are known to be right are
@@ -121,10 +122,16 @@ impl Claim {
     /// locked ([`ErrorKind::Busy`]) until what was being fetched has ended; the same call may then be
     /// made again, and does not fetch again what was fetched.
     ///
+    /// What came out of a checkpoint, or was made by a state that was attached when the directory was
+    /// empty, is removed where the checkpoint does not hold it: the store or the source has it. A
+    /// database that came there in another way is not, unless the options say so.
+    ///
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Busy`] for a directory that is not to be touched;
-    /// [`ErrorKind::Incompatible`] for one that holds files of another participant or repository,
-    /// unless [`RestoreOptions::replace_foreign_state`] is asked for;
+    /// [`ErrorKind::Invalid`] for one that holds what may be the only copy, unless
+    /// [`RestoreOptions::adopt_existing`] or [`RestoreOptions::replace_foreign_state`] is asked for;
+    /// [`ErrorKind::Incompatible`] for one that belongs to another participant or repository, unless
+    /// the latter is; nothing in them was touched;
     /// [`ErrorKind::Missing`] or [`ErrorKind::Corrupt`] if a file of the checkpoint is: the error names
     /// the older checkpoints, and nothing older is restored unless [`RestoreOptions::fallback`]
     /// asks for it; [`ErrorKind::Fenced`]; otherwise what the store or the file system says.
@@ -148,11 +155,15 @@ impl Claim {
             .with_manifest(|manifest| Ok((manifest.root(), wanted(manifest, options.from)?)))
             .unwrap_or_else(|| Err(super::end::abandoned()))
             .map_err(about)?;
-        let directory = restore::take(directory.as_ref().to_owned(), root, options)
+        let owner = Owner {
+            root,
+            participant: driver.participant.clone(),
+        };
+        let directory = restore::take(directory.as_ref().to_owned(), &owner, options)
             .await
             .map_err(about)?;
         let Some((wanted, user_bytes)) = wanted else {
-            restore::empty(Arc::clone(&directory))
+            restore::begin_anew(Arc::clone(&directory))
                 .await
                 .map_err(about)?;
             return Ok(Restored {
@@ -349,6 +360,7 @@ fn wanted(manifest: &Manifest, from: From) -> Result<Option<(Wanted, Vec<u8>)>> 
             .into_iter()
             .map(|file| file.to_description())
             .collect(),
+        completed_in: restore::completed_in(manifest),
     };
     Ok(Some((wanted, user_bytes.clone())))
 }

@@ -7,16 +7,19 @@
 //!
 //! What was fetched is marked at once, so that a restore that was broken off goes on where it was.
 //! After a failure, when the deadline is over and when the caller is gone, nothing more begins and every transfer is awaited
-//! before anything else happens to the directory.
+//! before anything else happens to the directory. One that has stood still for too long is not awaited: its thread may
+//! hang in the file system, which nothing can end. It gives its file no name any more once it comes back, unless it was
+//! in that very step; a file that gets its name so late is one of this checkpoint, whole and checked, and the next
+//! restore keeps or removes it as any other.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::calls::patiently;
 use super::core::SUBTASK;
@@ -24,13 +27,15 @@ use super::driver::Surroundings;
 use super::effects::TRANSFER_BUFFER_BYTES;
 use super::end;
 use super::progress::RestoreProgress;
+use super::side_by_side::side_by_side;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
+use crate::protocol::id::{CheckpointId, Epoch, FileName, LocalName, RootId};
+use crate::protocol::manifest::Manifest;
 use crate::protocol::restore::{FileMark, PresentFile, RestorePlan};
 use crate::state::pack::PackError;
-use crate::state::{DirectoryError, StateDirectory, is_own};
+use crate::state::{DirectoryError, Existing, Owner, StateDirectory, is_own};
 use crate::storage::{Body, Digester, Key};
 
 /// What a restore takes, and how far it trusts what is there.
@@ -41,28 +46,39 @@ use crate::storage::{Body, Digester, Key};
 ///
 /// let options = RestoreOptions::new().fallback(1).verify_kept_files().deadline(Duration::from_secs(600));
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[must_use = "options do nothing by themselves"]
 pub struct RestoreOptions {
     pub(super) from: From,
     pub(super) verify_kept: bool,
-    pub(super) replace_foreign: bool,
+    pub(super) existing: Existing,
     pub(super) deadline: Option<Duration>,
     pub(super) progress: RestoreProgress,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum From {
-    #[default]
     Newest,
     Fallback(usize),
     Checkpoint(CheckpointId),
 }
 
+impl Default for RestoreOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl RestoreOptions {
     /// The newest checkpoint; local files that are known to be right are kept.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            from: From::Newest,
+            verify_kept: false,
+            existing: Existing::Refused,
+            deadline: None,
+            progress: RestoreProgress::default(),
+        }
     }
 
     /// Takes the `n`-th older retained checkpoint of the line; 0 is the newest.
@@ -83,10 +99,26 @@ impl RestoreOptions {
         self
     }
 
-    /// Takes the directory even if it holds files of another participant or repository, and removes
-    /// them. Without this it is refused.
+    /// Takes the directory even if it belongs to another participant or repository, if its mark can't
+    /// be understood, or if it holds what is in no checkpoint, and removes what is there. Without this
+    /// it is refused. One that has no mark of this library is refused all the same.
     pub fn replace_foreign_state(mut self) -> Self {
-        self.replace_foreign = true;
+        self.existing = Existing::Replaced;
+        self
+    }
+
+    /// Takes over the closed database that lies in the directory if the participant has no checkpoint
+    /// yet: it stays as it is, to be opened and attached, and the directory belongs to the library
+    /// from then on. Without this, such a directory is refused. Once there is a checkpoint, this
+    /// changes nothing. It takes back [`replace_foreign_state`](Self::replace_foreign_state).
+    ///
+    /// What is written to the database before its first checkpoint is complete stays in it if the
+    /// process dies. So take that checkpoint before anything is written.
+    ///
+    /// A state that is attached after an empty start, and that holds something by then, counts as
+    /// adopted as well: the next start needs this, until a checkpoint is complete.
+    pub fn adopt_existing(mut self) -> Self {
+        self.existing = Existing::Adopted;
         self
     }
 
@@ -115,6 +147,9 @@ pub struct RestoreReport {
     pub fetched_files: usize,
     /// The length of the files that were fetched.
     pub fetched_bytes: u64,
+    /// How often the directory's notes on its own files could not be read in full, so that files
+    /// were fetched although they may have been there. A process that was killed may leave such notes.
+    pub lost_marks: usize,
 }
 
 /// A checkpoint's files, and the root that they are in.
@@ -123,6 +158,8 @@ pub(super) struct Wanted {
     pub(super) root: RootId,
     pub(super) checkpoint: CheckpointId,
     pub(super) files: Vec<FileDescription>,
+    /// The epoch in which the last checkpoint was completed.
+    pub(super) completed_in: Epoch,
 }
 
 /// How long a directory that is in use is waited for: a holder of this process that was dropped
@@ -130,68 +167,64 @@ pub(super) struct Wanted {
 const LETTING_GO: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
-/// Takes a directory for a restore of this root's state. What is known to be another root's is
-/// refused: somebody mixed up two directories, or two repositories.
+/// Takes a directory for a restore of the owner's state. What is another's is refused: somebody mixed
+/// up two directories, or two repositories.
 pub(super) async fn take(
     path: PathBuf,
-    root: RootId,
+    owner: &Owner,
     options: &RestoreOptions,
 ) -> Result<Arc<StateDirectory>> {
     let end = tokio::time::Instant::now() + LETTING_GO;
-    let taken = loop {
-        let path = path.clone();
-        let taken = blocking(move || Ok(StateDirectory::take(&path))).await?;
+    let existing = options.existing;
+    loop {
+        let (path, owner) = (path.clone(), owner.clone());
+        let taken = blocking(move || Ok(StateDirectory::take(&path, &owner, existing))).await?;
         let is_in_use = matches!(taken, Err(DirectoryError::InUse { .. }));
         if !is_in_use || tokio::time::Instant::now() >= end {
-            break taken;
+            return taken.map(Arc::new).map_err(refused);
         }
         tokio::time::sleep(LOOK_AGAIN_AFTER).await;
-    };
-    let directory = taken.map(Arc::new).map_err(|error| {
-        let kind = match &error {
-            DirectoryError::Foreign { .. } | DirectoryError::NotADirectory { .. } => {
-                ErrorKind::Invalid
-            }
-            DirectoryError::InUse { .. } => ErrorKind::Busy,
-            // Of a place: none can be made there, or it holds a name that no state has. That says
-            // nothing of what is stored.
-            DirectoryError::Failed(failure)
-                if matches!(failure.kind, FailureKind::NotFound | FailureKind::Corrupt) =>
-            {
-                ErrorKind::Invalid
-            }
-            DirectoryError::Failed(failure) => failure.kind.into(),
-        };
-        Error::new(kind, error.to_string()).with_source(error)
-    })?;
-    if options.replace_foreign {
-        return Ok(directory);
     }
-    blocking(move || {
-        let foreign = directory
-            .marked()
-            .into_iter()
-            .find(|file| file.root != root);
-        Ok(match foreign {
-            None => Ok(directory),
-            Some(file) => {
-                let path = directory.path().join(file.local.as_str());
-                let cause = format!(
-                    "{} belongs to another participant or repository (root {}, not {root}): name another directory, \
-                     or let RestoreOptions::replace_foreign_state remove what is there",
-                    path.display(),
-                    file.root
-                );
-                Err(Error::new(ErrorKind::Incompatible, cause))
-            }
-        })
-    })
-    .await?
 }
 
-/// Makes the directory hold no state at all: what a first start begins with.
-pub(super) async fn empty(directory: Arc<StateDirectory>) -> Result<()> {
-    blocking(move || directory.clear()).await
+fn refused(error: DirectoryError) -> Error {
+    let kind = match &error {
+        DirectoryError::Foreign { .. }
+        | DirectoryError::Unexplained { .. }
+        | DirectoryError::UnreadableMark { .. }
+        | DirectoryError::NotADirectory { .. } => ErrorKind::Invalid,
+        DirectoryError::AnotherOwner { .. } => ErrorKind::Incompatible,
+        DirectoryError::InUse { .. } => ErrorKind::Busy,
+        // Of a place: none can be made there, or it holds a name that no state has. That says
+        // nothing of what is stored.
+        DirectoryError::Failed(failure)
+            if matches!(failure.kind, FailureKind::NotFound | FailureKind::Corrupt) =>
+        {
+            ErrorKind::Invalid
+        }
+        DirectoryError::Failed(failure) => failure.kind.into(),
+    };
+    Error::new(kind, error.to_string()).with_source(error)
+}
+
+/// Makes the directory hold no state at all, which a first start begins with, or the one that is to
+/// be adopted.
+pub(super) async fn begin_anew(directory: Arc<StateDirectory>) -> Result<()> {
+    let begun = blocking(move || Ok(directory.begin_anew())).await?;
+    begun.map(drop).map_err(refused)
+}
+
+/// Refuses a directory that holds what may be the only copy.
+pub(super) async fn check(directory: &Arc<StateDirectory>, completed_in: Epoch) -> Result<()> {
+    let directory = Arc::clone(directory);
+    let checked = blocking(move || Ok(directory.check_replaceable(Some(completed_in)))).await?;
+    checked.map_err(refused)
+}
+
+/// The epoch in which the last of the completed checkpoints was completed: each claim begins one.
+pub(super) fn completed_in(manifest: &Manifest) -> Epoch {
+    let since = u64::from(manifest.claims_since_completion());
+    Epoch(manifest.epoch().0.saturating_sub(since))
 }
 
 /// What becomes of a directory that could not be filled.
@@ -297,11 +330,12 @@ async fn fill_now(
     options: &RestoreOptions,
     giving_up: &watch::Sender<bool>,
 ) -> Result<RestoreReport> {
+    check(directory, wanted.completed_in).await?;
     let mut present = present(directory, wanted.root).await?;
     if options.verify_kept {
         distrust(directory, &mut present, giving_up).await;
     }
-    check(giving_up)?;
+    go_on(giving_up)?;
     // What the manifest says comes from outside: it may not reach for this library's own files.
     if let Some(file) = wanted.files.iter().find(|file| is_own(&file.local)) {
         let cause = format!("{} is a name of this library's own", file.local);
@@ -313,6 +347,7 @@ async fn fill_now(
         kept_files: plan.keep.len(),
         fetched_files: plan.fetch.len() + usize::from(plan.pack.is_some()),
         fetched_bytes: plan.fetch_bytes(),
+        lost_marks: directory.lost_marks(),
     };
     options.progress.expect(plan.fetch_bytes());
     let kept: BTreeSet<_> = plan.keep.iter().map(|file| file.local.clone()).collect();
@@ -330,7 +365,7 @@ async fn fill_now(
         giving_up,
     )
     .await?;
-    check(giving_up)?;
+    go_on(giving_up)?;
     let pack = match &plan.pack {
         Some(pack) => {
             let directory = Arc::clone(directory);
@@ -339,7 +374,7 @@ async fn fill_now(
         }
         None => None,
     };
-    check(giving_up)?;
+    go_on(giving_up)?;
     let directory = Arc::clone(directory);
     blocking(move || {
         let placed = plan.keep.iter().chain(&fetched);
@@ -377,7 +412,7 @@ async fn present(directory: &Arc<StateDirectory>, root: RootId) -> Result<Vec<Pr
         .collect())
 }
 
-fn check(giving_up: &watch::Sender<bool>) -> Result<()> {
+fn go_on(giving_up: &watch::Sender<bool>) -> Result<()> {
     if *giving_up.borrow() {
         return Err(given_up());
     }
@@ -441,36 +476,30 @@ async fn fetch_all(
     progress: &RestoreProgress,
     giving_up: &watch::Sender<bool>,
 ) -> Result<()> {
-    let mut fetches = JoinSet::new();
-    let mut waiting = files.iter().cloned();
     let mut first = Ok(());
-    loop {
-        // No more tasks than can have a permit.
-        while first.is_ok() && fetches.len() < around.config.transfers_max {
-            let Some(file) = waiting.next() else { break };
-            let (around, directory) = (around.clone(), Arc::clone(directory));
-            let (progress, giving_up) = (progress.clone(), giving_up.clone());
-            fetches.spawn(async move {
-                fetch(&around, &directory, root, &file, &progress, &giving_up)
-                    .await
-                    .map_err(|error| error.with_file(file.name))
-            });
+    let fetches = files.iter().cloned().map(|file| {
+        let (around, directory) = (around.clone(), Arc::clone(directory));
+        let (progress, giving_up) = (progress.clone(), giving_up.clone());
+        async move {
+            fetch(&around, &directory, root, &file, &progress, &giving_up)
+                .await
+                .map_err(|error| error.with_file(file.name))
         }
-        let Some(joined) = fetches.join_next().await else {
-            return first;
-        };
-        let result = joined.unwrap_or_else(|error| {
-            Err(Error::new(
-                ErrorKind::Internal,
-                format!("a fetch failed: {error}"),
-            ))
-        });
-        if first.is_ok() && result.is_err() {
-            // The others end what they are at, and begin nothing more.
-            giving_up.send_replace(true);
-            first = result;
+    });
+    // No more tasks than can have a permit.
+    side_by_side(around.config.transfers_max, fetches, |fetched| {
+        if fetched.is_ok() {
+            return ControlFlow::Continue(());
         }
-    }
+        // The others end what they are at, and begin nothing more.
+        giving_up.send_replace(true);
+        if first.is_ok() {
+            first = fetched;
+        }
+        ControlFlow::Break(())
+    })
+    .await;
+    first
 }
 
 async fn fetch(

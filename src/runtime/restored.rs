@@ -11,6 +11,7 @@ use super::participant::{Participant, Session};
 use super::restore::RestoreReport;
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::CheckpointId;
+use crate::protocol::manifest::Manifest;
 use crate::state::{StateBackend, StateDirectory};
 
 /// A local directory that is equal to a checkpoint, or empty on the first start: open your state
@@ -54,7 +55,8 @@ impl Restored {
         &self.session.0
     }
 
-    /// Whether there was no checkpoint yet: the directory is empty.
+    /// Whether there was no checkpoint yet: the directory is empty, but for a state that was
+    /// [adopted](crate::RestoreOptions::adopt_existing).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken.is_none()
@@ -141,6 +143,18 @@ impl Restored {
             return Err(about(error.with_checkpoint(taken.checkpoint)));
         }
         backend.attach().map_err(|failure| about(failure.into()))?;
+        if self.taken.is_none() && backend.directory().is_some() {
+            let epoch = driver.with_manifest(Manifest::epoch).unwrap_or_default();
+            let noted = self.directory.note_attached(epoch);
+            if let Some(found) = noted.map_err(|failure| about(failure.into()))? {
+                tracing::info!(
+                    participant = driver.participant,
+                    found,
+                    "the state was there before it was attached: a start needs to adopt it until its first \
+                     checkpoint is complete"
+                );
+            }
+        }
         driver
             .attach(Arc::new(backend), self.directory, self.taken)
             .map_err(about)?;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::failure::failed;
-use super::unlinked;
+use super::{flock, unlinked};
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::steps::step;
 
@@ -147,15 +147,12 @@ impl Removed {
     }
 }
 
-/// Held while directories are made and removed below `base`: short, but for removing.
+/// Held while directories are made and removed below `base`: short, but for removing. A holder that
+/// hangs is not waited for without end.
 fn lock_base(base: &Path) -> Result<File, Failure> {
     let path = base.join(LOCK);
     step("lock", &path);
-    let mut options = File::options();
-    options.create(true).truncate(false).write(true);
-    unlinked::open(&mut options, &path)
-        .and_then(|file| file.lock().map(|()| file))
-        .map_err(|error| failed(&error, format_args!("locking {}", path.display())))
+    flock::lock(&path).map_err(|error| failed(&error, format_args!("locking {}", path.display())))
 }
 
 /// The lock of an attempt's directory if the attempt is dead, held; `None` if it lives.

@@ -4,104 +4,94 @@
 //! <directory>/
 //!     .stillpoint/LOCK      held while a restore fills it and while its state is open; freed by
 //!     |                     the kernel at death
-//!     .stillpoint/OURS      says that the directory is ours, all of it
+//!     .stillpoint/OURS      whose it is, and where what lies in it has come from
 //!     .stillpoint/marks     which stored file each local one is
 //!     .stillpoint/snapshots links that keep files of a snapshot until they are stored
 //!     .stillpoint/pack/     where the pack is fetched, until it is unpacked
 //!     000012.sst ...        the state
 //! ```
 //!
-//! A directory is taken if it is absent, empty, or ours and not in use. Anything else is refused
-//! and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock. A database may
-//! outlive that, and may be opened without it: as long as any process locks the database's own
-//! `LOCK`, the directory is in use as well. One that is opened for reading only, or as a secondary,
-//! locks nothing: whoever opens it so sees to it that no restore goes on meanwhile.
+//! A directory is taken if it is absent, empty, or the participant's own and not in use. Anything else
+//! is refused and nothing in it is touched. Whoever holds a [`StateDirectory`] holds its lock. A
+//! database may outlive that, and may be opened without it: as long as any process locks the
+//! database's own `LOCK`, the directory is in use as well. One that is opened for reading only, or as
+//! a secondary, locks nothing: whoever opens it so sees to it that no restore goes on meanwhile.
 //!
-//! Invariants: nothing is removed before the lock is held and `OURS` was found or written into an
-//! empty directory; symbolic links are never followed; a directory that is being filled can't be taken for a database, since `CURRENT`
-//! goes first and comes last, on disk as well; the database's `LOCK` is never removed, since a second one in its
-//! place would let a second database in.
+//! What may be removed, `OURS` says ([`ownership`]): what came out of a checkpoint, and what a state
+//! made that was attached when nothing lay here. A database that was moved in is neither. It stays
+//! until the caller decides, or until a checkpoint of it is complete.
+//!
+//! Invariants: nothing is removed before the lock is held and `OURS` allows it, on disk; symbolic
+//! links are never followed; a directory that is being filled can't be taken for a database, since
+//! `CURRENT` goes first and comes last, on disk as well; the database's `LOCK` is never removed, since
+//! a second one in its place would let a second database in.
 //!
 //! What it does not do: fetch anything, or know any state backend. Everything here blocks.
 
+mod entries;
+mod error;
 mod locks;
+mod ownership;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use self::entries::{contents, found, is_directory, is_file, make, remove};
+use self::ownership::{Origin, Ownership, whose};
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
+use super::flock::{self, Locked};
 use super::folders::{folders_of, sync_directory};
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::{PACK_NAME, PackError, StoredPack};
 use super::unlinked;
+use crate::places::{LOST_AND_FOUND, STATE_FOLDER, STATE_MARK};
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{FileName, LocalName, RootId};
+use crate::protocol::id::{Epoch, FileName, LocalName, RootId};
 use crate::steps::step;
+
+pub use error::DirectoryError;
+pub use ownership::Owner;
 
 /// The folder in a state's directory that is this library's own. Whatever else the library keeps
 /// in the directory lies below it.
-pub const OWN_FOLDER: &str = ".stillpoint";
+pub const OWN_FOLDER: &str = STATE_FOLDER;
 /// Where in [`OWN_FOLDER`] the files of snapshots are kept until they are stored: on the database's
 /// file system, so that links will do, and in a place that no database looks into.
 pub const SNAPSHOTS_NAME: &str = "snapshots";
 const LOCK: &str = "LOCK";
-const OURS: &str = "OURS";
+const OURS: &str = STATE_MARK;
+const OURS_UNFINISHED: &str = "OURS.unfinished";
 const MARKS: &str = "marks";
 const MARKS_UNFINISHED: &str = "marks.unfinished";
 const PACK: &str = "pack";
-/// Made by `mkfs` at the top of a file system, and nobody's. A store of files knows it as well;
-/// neither layer imports the other.
-const LOST_AND_FOUND: &str = "lost+found";
 /// What makes RocksDB take a directory for a database.
 const DATABASE: &str = "CURRENT";
 /// The file on which RocksDB holds a record lock for as long as the database is open.
 const DATABASE_LOCK: &str = "LOCK";
 
-const OURS_TEXT: &[u8] =
-    b"This directory belongs to stillpoint, all of it: a restore removes what is not in the checkpoint.\n";
+/// Marks that may be added between two rewritings, however few files there are.
+const MARKS_ADDED_LEAST: usize = 1000;
+/// How often a lock is opened again that somebody keeps removing.
+const LOCK_TRIES_MAX: usize = 16;
 
-/// Why a directory can't be filled. Nothing in it was touched.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DirectoryError {
-    /// It holds something and is not marked as ours.
-    #[error(
-        "{} is neither empty nor marked as ours: it holds {found:?}; name an empty or absent directory, \
-         into which the files of a state that is there already can be moved after the restore",
-        path.display()
-    )]
-    Foreign {
-        /// The directory.
-        path: PathBuf,
-        /// Something that it holds.
-        found: String,
-    },
-    /// Its state is open, or another restore fills it.
-    #[error("{} is in use: {by}", path.display())]
-    InUse {
-        /// The directory.
-        path: PathBuf,
-        /// By what, as far as the system tells.
-        by: String,
-    },
-    /// It, or its way, is something else than a directory.
-    #[error("{} is not a directory", path.display())]
-    NotADirectory {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Trouble with the file system.
-    #[error(transparent)]
-    Failed(#[from] Failure),
+/// What is to become of what lies in a directory and is not known to be the participant's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Existing {
+    /// The directory is refused.
+    Refused,
+    /// It is taken over as it is, if it is a database and nobody else's.
+    Adopted,
+    /// It may be removed, if the directory is marked as ours, whosever it is.
+    Replaced,
 }
 
 /// A state's directory, locked.
@@ -110,9 +100,25 @@ pub struct StateDirectory {
     path: PathBuf,
     was_empty: bool,
     was_made: bool,
+    existing: Existing,
     /// Open for as long as the directory is in use: closing it frees the lock.
     _lock: File,
+    /// What lies on disk of it.
+    ownership: Mutex<Ownership>,
+    marking: Mutex<Marking>,
+    /// Held while the file of marks is changed.
     appending: Mutex<()>,
+}
+
+/// When the marks are written anew.
+#[derive(Debug, Default)]
+struct Marking {
+    /// Those that were left when they were written last.
+    living: usize,
+    /// Those that were added since.
+    added: usize,
+    /// How often marks were found that could not be used.
+    lost: usize,
 }
 
 /// A local file that a mark speaks for: it need not be fetched if it is wanted.
@@ -129,51 +135,138 @@ pub struct MarkedFile {
 }
 
 impl StateDirectory {
-    /// Takes a directory that is absent, empty, or ours and not in use.
+    /// Takes a directory that is absent, empty, or the owner's own and not in use.
     ///
     /// # Errors
     /// See [`DirectoryError`].
-    pub fn take(path: &Path) -> Result<Self, DirectoryError> {
+    pub fn take(path: &Path, owner: &Owner, existing: Existing) -> Result<Self, DirectoryError> {
         let new_in = make(path)?;
         let found = contents(path)?;
         let own = path.join(OWN_FOLDER);
         // A link in the place of our folder is not ours, and leads elsewhere.
         let is_own = |name: &str| name == OWN_FOLDER && is_directory(&own).unwrap_or(true);
         let foreign = found.iter().find(|name| !is_own(name));
-        let ours = is_directory(&own)? && is_file(&own.join(OURS))?;
-        if let (Some(found), false) = (foreign, ours) {
+        let is_ours = || Ok::<_, Failure>(is_directory(&own)? && is_file(&own.join(OURS))?);
+        let is_adopted = existing == Existing::Adopted && is_file(&path.join(DATABASE))?;
+        if let (Some(found), false, false) = (foreign, is_ours()?, is_adopted) {
             let (path, found) = (path.to_owned(), found.clone());
             return Err(DirectoryError::Foreign { path, found });
         }
-        step("make directory", &own);
-        match fs::create_dir(&own) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(failed(&error, format_args!("making {}", own.display())).into());
-            }
-            Ok(()) | Err(_) => {}
-        }
         let lock = lock(path, &own)?;
-        if let Some(holder) = locks::record_lock_holder(path, &path.join(DATABASE_LOCK))? {
+        if let Some(holder) = locks::record_lock_holder(&path.join(DATABASE_LOCK))? {
             return Err(DirectoryError::InUse {
                 path: path.to_owned(),
                 by: format!("a RocksDB is open in it, in {holder}"),
             });
         }
+        // Only now: whoever had the lock may have left another mark.
+        let noted = if is_ours()? {
+            Some(whose(path, &own.join(OURS), owner, existing)?)
+        } else {
+            None
+        };
+        let origin = noted.clone().unwrap_or(Origin::Nothing);
+        let owner = owner.clone();
         let directory = Self {
             path: path.to_owned(),
             was_empty: foreign.is_none(),
             was_made: !new_in.is_empty(),
+            existing,
             _lock: lock,
-            appending: Mutex::new(()),
+            ownership: Mutex::new(Ownership { owner, origin }),
+            marking: Mutex::default(),
+            appending: Mutex::default(),
         };
-        if !ours {
-            directory.write_durably(OURS, OURS_TEXT)?;
+        if noted.is_none() {
+            directory.note(&directory.ownership.lock())?;
             sync_directory(path)?;
             for above in new_in {
                 sync_directory(&above)?;
             }
         }
         Ok(directory)
+    }
+
+    /// Whether all that lies in the directory may be removed: the participant's last checkpoint, if
+    /// there is one, was completed in the epoch `completed_in`.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Unexplained`], and trouble with the file system.
+    pub fn check_replaceable(&self, completed_in: Option<Epoch>) -> Result<(), DirectoryError> {
+        match self.unexplained(completed_in)? {
+            Some(found) if self.existing != Existing::Replaced => {
+                let path = self.path.clone();
+                Err(DirectoryError::Unexplained { path, found })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Something in the directory that may be the only copy.
+    fn unexplained(&self, completed_in: Option<Epoch>) -> Result<Option<String>, Failure> {
+        let is_explained = match &self.ownership.lock().origin {
+            Origin::Clearing => true,
+            Origin::Made(identity) => *identity == ownership::identity(&self.path),
+            Origin::Restored => completed_in.is_some(),
+            // The note that it is stored comes after the checkpoint.
+            Origin::Adopted(epoch) => completed_in == Some(*epoch),
+            Origin::Nothing => false,
+        };
+        if is_explained {
+            return Ok(None);
+        }
+        self.something_of_worth()
+    }
+
+    fn something_of_worth(&self) -> Result<Option<String>, Failure> {
+        ownership::something_of_worth(&self.path, &[OWN_FOLDER, LOST_AND_FOUND])
+            .map_err(|error| failed(&error, format_args!("reading {}", self.path.display())))
+    }
+
+    /// Begins without a checkpoint: with nothing, or with the state that is to be adopted. Answers
+    /// whether it was.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Unexplained`] if there is a state and it is not to be adopted, and trouble
+    /// with the file system.
+    pub fn begin_anew(&self) -> Result<bool, DirectoryError> {
+        if self.existing == Existing::Adopted && self.unexplained(None)?.is_some() {
+            self.rewrite_marks(self.living_marks())?;
+            return Ok(true);
+        }
+        self.check_replaceable(None)?;
+        self.clear()?;
+        Ok(false)
+    }
+
+    /// A state was opened in the directory, without a checkpoint, and is attached by the holder of
+    /// this epoch. Answers something that lies there already, if anything does: then it is not
+    /// removed before a checkpoint of it is complete.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn note_attached(&self, epoch: Epoch) -> Result<Option<String>, Failure> {
+        let found = self.something_of_worth()?;
+        self.note_origin(match found {
+            None => Origin::Made(ownership::identity(&self.path)),
+            Some(_) => Origin::Adopted(epoch),
+        })?;
+        Ok(found)
+    }
+
+    /// Whether it holds a state of which no checkpoint is known to be complete, and that was there
+    /// before it was attached.
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
+        matches!(self.ownership.lock().origin, Origin::Adopted(_))
+    }
+
+    /// A checkpoint of the state is complete: from now on it can be had from the store.
+    ///
+    /// # Errors
+    /// Trouble with the file system, naming the path.
+    pub fn note_stored(&self) -> Result<(), Failure> {
+        self.note_origin(Origin::Restored)
     }
 
     /// Where it lies.
@@ -202,13 +295,37 @@ impl StateDirectory {
             .collect()
     }
 
+    /// How often this directory's marks were found damaged, and files were fetched again for it.
+    #[must_use]
+    pub fn lost_marks(&self) -> usize {
+        self.marking.lock().lost
+    }
+
     fn living_marks(&self) -> BTreeMap<LocalName, Mark> {
-        let mut marks = marks::read(&self.own(MARKS));
+        let path = self.own(MARKS);
+        let (mut marks, lost) = marks::read(&path);
+        if let Some(cause) = lost {
+            self.marking.lock().lost += 1;
+            tracing::warn!(
+                path = %path.display(), cause, kept = marks.len(),
+                "marks of local files can't be used: what they spoke for is fetched again"
+            );
+        }
         marks.retain(|local, mark| {
             fs::symlink_metadata(self.path.join(local.as_str()))
                 .is_ok_and(|found| mark.speaks_for(&found))
         });
         marks
+    }
+
+    /// Makes these the only marks.
+    fn rewrite_marks(&self, marks: BTreeMap<LocalName, Mark>) -> Result<(), Failure> {
+        let path = self.own(MARKS);
+        marks::replace(&path, &self.own(MARKS_UNFINISHED), marks.values())
+            .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
+        let mut marking = self.marking.lock();
+        (marking.living, marking.added) = (marks.len(), 0);
+        Ok(())
     }
 
     /// Where a file of a checkpoint is to be put: a state file in its place, a pack aside, to be
@@ -222,7 +339,7 @@ impl StateDirectory {
     }
 
     /// Begins to change the directory: of its state these files stay, nothing else. The folders of
-    /// `wanted` are made.
+    /// `wanted` are made. To be [checked](Self::check_replaceable) before.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
@@ -231,25 +348,8 @@ impl StateDirectory {
         keep: &BTreeSet<LocalName>,
         wanted: impl Iterator<Item = &'a FileDescription>,
     ) -> Result<(), Failure> {
-        remove(&self.path.join(DATABASE))?;
-        // Whether it was there or not: whoever removed it may have died before this.
-        sync_directory(&self.path)?;
-        self.remove_dead_snapshots()?;
-        self.remove_all_but(&self.path, "", keep)?;
-        remove(&self.own(PACK))?;
-        let mut marks = self.living_marks();
-        marks.retain(|local, _| keep.contains(local));
-        marks::replace(
-            &self.own(MARKS),
-            &self.own(MARKS_UNFINISHED),
-            marks.values(),
-        )
-        .map_err(|error| {
-            failed(
-                &error,
-                format_args!("writing {}", self.own(MARKS).display()),
-            )
-        })?;
+        self.note_origin(Origin::Restored)?;
+        self.remove_others(keep)?;
         for file in wanted {
             let place = self.place(file);
             let folder = place.parent().unwrap_or(&self.path);
@@ -258,6 +358,19 @@ impl StateDirectory {
                 .map_err(|error| failed(&error, format_args!("making {}", folder.display())))?;
         }
         Ok(())
+    }
+
+    fn remove_others(&self, keep: &BTreeSet<LocalName>) -> Result<(), Failure> {
+        remove(&self.path.join(DATABASE))?;
+        // Whether it was there or not: whoever removed it may have died before this.
+        sync_directory(&self.path)?;
+        self.remove_dead_snapshots()?;
+        let folders = keep.iter().flat_map(folders_of).collect();
+        self.remove_all_but(&self.path, "", keep, &folders)?;
+        remove(&self.own(PACK))?;
+        let mut marks = self.living_marks();
+        marks.retain(|local, _| keep.contains(local));
+        self.rewrite_marks(marks)
     }
 
     /// Notes that the file `at` is this stored file. `at` is the state's own file or a hard link
@@ -274,7 +387,16 @@ impl StateDirectory {
         }
         let _one_at_a_time = self.appending.lock();
         step("mark", at);
-        marks::append(&self.own(MARKS), &mark).map_err(|error| failed(&error, &doing))
+        marks::append(&self.own(MARKS), &mark).map_err(|error| failed(&error, &doing))?;
+        let are_many = {
+            let mut marking = self.marking.lock();
+            marking.added += 1;
+            marking.added >= marking.living.max(MARKS_ADDED_LEAST)
+        };
+        if are_many {
+            self.rewrite_marks(self.living_marks())?;
+        }
+        Ok(())
     }
 
     /// Opens the pack that was put in its place, having checked all of it.
@@ -327,12 +449,17 @@ impl StateDirectory {
         same(&self.path, path).unwrap_or(false)
     }
 
-    /// Removes all state from the directory, marks included.
+    /// Removes all state from the directory, marks included. To be
+    /// [checked](Self::check_replaceable) before.
     ///
     /// # Errors
     /// Trouble with the file system, naming the path.
     pub fn clear(&self) -> Result<(), Failure> {
-        self.begin(&BTreeSet::new(), std::iter::empty())
+        self.note_origin(Origin::Clearing)?;
+        self.remove_others(&BTreeSet::new())?;
+        // What comes back after a power cut would be taken for somebody else's.
+        sync_directory(&self.path)?;
+        self.note_origin(Origin::Nothing)
     }
 
     /// Gives a restore up: a directory that was absent or empty is so again. One that held state
@@ -359,13 +486,31 @@ impl StateDirectory {
         self.path.join(OWN_FOLDER).join(name)
     }
 
-    fn write_durably(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
-        let path = self.own(name);
-        let unfinished = self.own(&format!("{name}.unfinished"));
+    /// Notes where what lies here has come from.
+    fn note_origin(&self, origin: Origin) -> Result<(), Failure> {
+        let mut ownership = self.ownership.lock();
+        if ownership.origin == origin {
+            return Ok(());
+        }
+        let noted = Ownership {
+            owner: ownership.owner.clone(),
+            origin,
+        };
+        self.note(&noted)?;
+        *ownership = noted;
+        Ok(())
+    }
+
+    fn note(&self, ownership: &Ownership) -> Result<(), Failure> {
+        let path = self.own(OURS);
+        let unfinished = self.own(OURS_UNFINISHED);
         step("write", &unfinished);
-        unlinked::create_anew(&unfinished)
-            .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-            .and_then(|()| {
+        ownership
+            .encode()
+            .and_then(|bytes| {
+                let mut file = unlinked::create_anew(&unfinished)?;
+                file.write_all(&bytes)?;
+                file.sync_all()?;
                 step("rename", &path);
                 fs::rename(&unfinished, &path)
             })
@@ -384,11 +529,13 @@ impl StateDirectory {
         }
     }
 
+    /// Removes from a folder all but what is kept, which lies in it or in `folders`.
     fn remove_all_but(
         &self,
         folder: &Path,
         prefix: &str,
         keep: &BTreeSet<LocalName>,
+        folders: &BTreeSet<&str>,
     ) -> Result<(), Failure> {
         for name in contents(folder)? {
             if prefix.is_empty() && name == OWN_FOLDER {
@@ -399,10 +546,8 @@ impl StateDirectory {
                 continue;
             }
             let relative = format!("{prefix}{name}");
-            let below = format!("{relative}/");
-            let holds_kept = keep.iter().any(|kept| kept.as_str().starts_with(&below));
-            if holds_kept && is_directory(&path)? {
-                self.remove_all_but(&path, &below, keep)?;
+            if folders.contains(&*relative) && is_directory(&path)? {
+                self.remove_all_but(&path, &format!("{relative}/"), keep, folders)?;
             } else if !LocalName::new(&relative).is_ok_and(|local| keep.contains(&local)) {
                 remove(&path)?;
             }
@@ -411,112 +556,39 @@ impl StateDirectory {
     }
 }
 
-/// Makes the directory and those above it that are missing. Answers the directories that got a new
-/// entry by that, the lowest first: none if it was there.
-fn make(path: &Path) -> Result<Vec<PathBuf>, DirectoryError> {
-    let not_a_directory = || DirectoryError::NotADirectory {
-        path: path.to_owned(),
-    };
-    match fs::metadata(path) {
-        Ok(found) if found.is_dir() => return Ok(Vec::new()),
-        Ok(_) => return Err(not_a_directory()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        Err(error) if error.kind() == ErrorKind::NotADirectory => return Err(not_a_directory()),
-        Err(error) => return Err(failed(&error, format_args!("reading {}", path.display())).into()),
-    }
-    let missing = |path: &&Path| {
-        !path.as_os_str().is_empty()
-            && fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-    };
-    let new_in = path.ancestors().take_while(missing).map(above).collect();
-    step("make directory", path);
-    match fs::create_dir_all(path) {
-        Ok(()) => Ok(new_in),
-        Err(error) if error.kind() == ErrorKind::NotADirectory => Err(not_a_directory()),
-        Err(error) => Err(failed(&error, format_args!("making {}", path.display())).into()),
-    }
-}
-
-/// The directory that a path's last part lies in. Of a path with one part, that is the current one.
-fn above(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        Some(_) => PathBuf::from("."),
-        None => path.to_owned(),
-    }
-}
-
-/// The names in a directory, in order.
-fn contents(path: &Path) -> Result<Vec<String>, Failure> {
-    let doing = format_args!("reading {}", path.display()).to_string();
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(|error| failed(&error, &doing))? {
-        let entry = entry.map_err(|error| failed(&error, &doing))?;
-        let name = entry.file_name().into_string().map_err(|name| {
-            let cause = io::Error::new(ErrorKind::InvalidData, format!("{name:?} is not UTF-8"));
-            failed(&cause, &doing)
-        })?;
-        if name != LOST_AND_FOUND {
-            names.push(name);
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
-}
-
+/// Makes our folder, and locks it.
 fn lock(path: &Path, own: &Path) -> Result<File, DirectoryError> {
     let lock_path = own.join(LOCK);
     let doing = format_args!("locking {}", lock_path.display()).to_string();
-    step("lock", &lock_path);
-    let file = unlinked::open(
-        File::options().create(true).truncate(false).write(true),
-        &lock_path,
-    )
-    .map_err(|error| failed(&error, &doing))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            let holder = locks::whole_lock_holder(path, &lock_path)?;
-            Err(DirectoryError::InUse {
-                path: path.to_owned(),
-                by: format!("a participant or a restore holds it, in {holder}"),
-            })
+    for _ in 0..LOCK_TRIES_MAX {
+        step("make directory", own);
+        match fs::create_dir(own) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                return Err(failed(&error, format_args!("making {}", own.display())).into());
+            }
+            Ok(()) | Err(_) => {}
         }
-        Err(TryLockError::Error(error)) => Err(failed(&error, &doing).into()),
-    }
-}
-
-/// Removes a file, a link or a folder with all that is in it. Whether there was one.
-fn remove(path: &Path) -> Result<bool, Failure> {
-    let removed = fs::symlink_metadata(path).and_then(|found| {
-        step("remove", path);
-        if found.is_dir() {
-            fs::remove_dir_all(path)
-        } else {
-            fs::remove_file(path)
+        step("lock", &lock_path);
+        let locked = match flock::try_lock(&lock_path) {
+            Ok(locked) => locked,
+            // Somebody gives the directory up, and has removed our folder.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(&error, &doing).into()),
+        };
+        match locked {
+            Locked::Held(file) => return Ok(file),
+            Locked::Gone => {}
+            Locked::ByAnother => {
+                let holder = locks::whole_lock_holder(path, &lock_path)?;
+                return Err(DirectoryError::InUse {
+                    path: path.to_owned(),
+                    by: format!("a participant or a restore holds it, in {holder}"),
+                });
+            }
         }
-    });
-    match removed {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(failed(&error, format_args!("removing {}", path.display()))),
     }
-}
-
-fn is_file(path: &Path) -> Result<bool, Failure> {
-    found(path).map(|found| found.is_some_and(|found| found.is_file()))
-}
-
-fn is_directory(path: &Path) -> Result<bool, Failure> {
-    found(path).map(|found| found.is_some_and(|found| found.is_dir()))
-}
-
-fn found(path: &Path) -> Result<Option<fs::Metadata>, Failure> {
-    match fs::symlink_metadata(path) {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Ok(None)
-        }
-        Err(error) => Err(failed(&error, format_args!("reading {}", path.display()))),
-    }
+    Err(DirectoryError::InUse {
+        path: path.to_owned(),
+        by: "others keep giving it up".to_owned(),
+    })
 }

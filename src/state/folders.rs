@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::failure::failed;
 use super::unlinked;
+use crate::durable;
 use crate::protocol::answer::Failure;
 use crate::protocol::id::LocalName;
 use crate::steps::step;
@@ -12,7 +13,7 @@ use crate::steps::step;
 pub(super) fn sync_directory(path: &Path) -> Result<(), Failure> {
     step("sync directory", path);
     unlinked::open_directory(path)
-        .and_then(|directory| directory.sync_all())
+        .and_then(|directory| Ok(durable::sync_directory(directory)?))
         .map_err(|error| failed(&error, format_args!("syncing {}", path.display())))
 }
 
@@ -28,6 +29,12 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
     use super::*;
+
+    #[test]
+    fn a_file_system_that_syncs_no_directories_is_good_enough() {
+        sync_directory(Path::new("/proc/self")).unwrap();
+        assert!(sync_directory(Path::new("/proc/self/absent")).is_err());
+    }
 
     #[test]
     fn every_folder_on_the_way_is_named() {

@@ -1,22 +1,22 @@
 //! What a state's directory knows of its own files: which stored file each one is.
 //!
 //! ```text
-//! magic "STILMARK" · format u32 │ frame, frame, frame ...
-//! frame   length u32 · CRC-64/NVME of the mark u64 · mark
+//! magic "STILMARK" · format u32 │ frame, frame, frame ...       one mark in each
 //! ```
-//! Numbers are little-endian, marks are `postcard`. Marks are appended and never synced: one that
-//! is lost costs a download, and a torn one ends the list. A mark speaks for a file only as long as
-//! length, inode and time of change are what they were when it was written.
+//! Marks are appended and never synced: one that is lost costs a download, and a torn one ends the
+//! list. Now and then those that still speak for a file are written anew, the rest is forgotten. A
+//! mark speaks for a file only as long as length, inode and time of change are what they were when it
+//! was written.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::unlinked;
+use super::{framed, unlinked};
 use crate::protocol::answer::Digest;
 use crate::protocol::file::FileDescription;
 use crate::protocol::id::{FileName, LocalName, RootId};
@@ -24,8 +24,7 @@ use crate::steps::step;
 
 const MAGIC: [u8; 8] = *b"STILMARK";
 const FORMAT: u32 = 1;
-const FRAME_BYTES: usize = 4 + 8;
-/// Marks of some hundred thousand files with long names. More is damage, and costs a download.
+/// Marks of a million files with long names. More is damage, and costs a download.
 const MARKS_BYTES_MAX: u64 = 256 << 20;
 
 /// Which stored file a local one is, and how to tell that it still is.
@@ -64,37 +63,30 @@ impl Mark {
     }
 }
 
-/// The marks of a directory, the last one of each local name. Absent or damaged is none.
-pub(super) fn read(path: &Path) -> BTreeMap<LocalName, Mark> {
+/// The marks of a directory, the last one of each local name, and why there may have been more.
+/// Absent, there are none.
+pub(super) fn read(path: &Path) -> (BTreeMap<LocalName, Mark>, Option<String>) {
     let mut marks = BTreeMap::new();
-    let Ok(bytes) = unlinked::read(path, MARKS_BYTES_MAX) else {
-        return marks;
+    let bytes = match unlinked::read(path, MARKS_BYTES_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return (marks, None),
+        Err(error) => return (marks, Some(error.to_string())),
     };
     let Some(mut rest) = bytes.strip_prefix(header().as_slice()) else {
-        return marks;
+        return (marks, Some("they do not begin as marks do".to_owned()));
     };
-    while let Some((mark, after)) = take(rest) {
+    while let Some((mark, after)) = framed::decode::<Mark>(rest) {
         marks.insert(mark.local.clone(), mark);
         rest = after;
     }
-    marks
-}
-
-fn take(bytes: &[u8]) -> Option<(Mark, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    let (checksum, rest) = rest.split_first_chunk()?;
-    let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-    let (body, rest) = rest.split_at_checked(length)?;
-    if crc(body) != u64::from_le_bytes(*checksum) {
-        return None;
-    }
-    Some((postcard::from_bytes(body).ok()?, rest))
+    let lost = (!rest.is_empty()).then(|| format!("the last {} bytes are torn", rest.len()));
+    (marks, lost)
 }
 
 /// Adds a mark at the end.
 pub(super) fn append(path: &Path, mark: &Mark) -> io::Result<()> {
     let mut file = unlinked::open(File::options().append(true), path)?;
-    file.write_all(&frame(mark)?)
+    file.write_all(&framed::encode(mark)?)
 }
 
 /// Makes these the only marks, in one step.
@@ -105,7 +97,7 @@ pub(super) fn replace<'a>(
 ) -> io::Result<()> {
     let mut bytes = header();
     for mark in marks {
-        bytes.extend(frame(mark)?);
+        bytes.extend(framed::encode(mark)?);
     }
     step("write", unfinished);
     unlinked::create_anew(unfinished)?.write_all(&bytes)?;
@@ -117,22 +109,6 @@ fn header() -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     header.extend(FORMAT.to_le_bytes());
     header
-}
-
-fn frame(mark: &Mark) -> io::Result<Vec<u8>> {
-    let body = postcard::to_allocvec(mark).map_err(io::Error::other)?;
-    let length = u32::try_from(body.len()).map_err(io::Error::other)?;
-    let mut frame = Vec::with_capacity(FRAME_BYTES + body.len());
-    frame.extend(length.to_le_bytes());
-    frame.extend(crc(&body).to_le_bytes());
-    frame.extend(body);
-    Ok(frame)
-}
-
-fn crc(bytes: &[u8]) -> u64 {
-    let mut digest = crc64fast_nvme::Digest::new();
-    digest.write(bytes);
-    digest.sum64()
 }
 
 #[cfg(test)]
@@ -171,17 +147,19 @@ mod tests {
     fn marks_read_back_up_to_the_first_damage() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("marks");
-        assert!(read(&path).is_empty());
+        assert_eq!(read(&path), (BTreeMap::new(), None));
         let marks = marks(directory.path(), 5);
         replace(&path, &directory.path().join("new"), marks[..2].iter()).unwrap();
         for mark in &marks[2..] {
             append(&path, mark).unwrap();
         }
-        assert_eq!(read(&path).into_values().collect::<Vec<_>>(), marks);
+        let found = |path: &Path| read(path).0.into_values().collect::<Vec<_>>();
+        assert_eq!(found(&path), marks);
+        assert_eq!(read(&path).1, None);
         let bytes = fs::read(&path).unwrap();
         for length in 0..bytes.len() {
             fs::write(&path, &bytes[..length]).unwrap();
-            let found: Vec<_> = read(&path).into_values().collect();
+            let found = found(&path);
             assert!(
                 marks.starts_with(&found) && found.len() < marks.len(),
                 "{length}"
@@ -191,10 +169,8 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &damaged).unwrap();
-            assert!(
-                marks.starts_with(&read(&path).into_values().collect::<Vec<_>>()),
-                "{bit}"
-            );
+            assert!(marks.starts_with(&found(&path)), "{bit}");
+            assert!(read(&path).1.is_some(), "{bit}: it is told");
         }
     }
 

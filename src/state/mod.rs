@@ -23,7 +23,9 @@
 mod attempt_directory;
 mod directory;
 mod failure;
+mod flock;
 mod folders;
+mod framed;
 mod gate;
 mod marks_of_files;
 pub mod memory;
@@ -44,7 +46,9 @@ use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::id::LocalName;
 
 pub use attempt_directory::{AttemptDirectory, Removed};
-pub use directory::{DirectoryError, MarkedFile, OWN_FOLDER, SNAPSHOTS_NAME, StateDirectory};
+pub use directory::{
+    DirectoryError, Existing, MarkedFile, OWN_FOLDER, Owner, SNAPSHOTS_NAME, StateDirectory,
+};
 pub use gate::{Closed, Inside, WriteGate};
 pub use memory::MemoryState;
 #[cfg(feature = "rocksdb")]

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::protocol::answer::{Answer, Checksum, Digest, Failure, FailureKind};
 
 /// How much is read or written at once, in bytes: large enough that a disk runs at its speed,
@@ -193,18 +195,67 @@ impl Chunks for Pieces {
 /// What is counted has been read and, where it is copied, handed to the store or file system; it
 /// is durable only once the call answers.
 #[derive(Clone, Debug, Default)]
-pub struct Progress(Arc<AtomicU64>);
+pub struct Progress(Arc<Moved>);
+
+#[derive(Debug, Default)]
+struct Moved {
+    bytes: AtomicU64,
+    /// The queue that the call is in, or had its turn in.
+    turn: Mutex<Option<Turn>>,
+}
+
+#[derive(Debug)]
+struct Turn {
+    /// Goes on whenever something moves that those who wait in the queue wait for.
+    pulse: Arc<AtomicU64>,
+    has_come: bool,
+}
+
+/// Differs from an earlier one if the transfer has moved since, or the queue in which it waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Movement {
+    bytes: u64,
+    queue: Option<u64>,
+}
 
 impl Progress {
     /// Counts bytes that have just moved.
     pub fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
+        self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(turn) = &*self.0.turn.lock() {
+            turn.pulse.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The bytes moved so far, over all tries that were given this value.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What there is to compare with a later one: no difference is a standstill. Who waits for a turn
+    /// stands still only if the whole queue does.
+    #[must_use]
+    pub fn movement(&self) -> Movement {
+        let turn = self.0.turn.lock();
+        let waiting = turn.as_ref().filter(|turn| !turn.has_come);
+        Movement {
+            bytes: self.bytes(),
+            queue: waiting.map(|turn| turn.pulse.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// The call waits for its turn in a queue.
+    pub(crate) fn waits(&self, pulse: &Arc<AtomicU64>) {
+        let (pulse, has_come) = (Arc::clone(pulse), false);
+        *self.0.turn.lock() = Some(Turn { pulse, has_come });
+    }
+
+    /// Its turn has come: by what it moves now, the queue moves.
+    pub(crate) fn has_its_turn(&self) {
+        if let Some(turn) = &mut *self.0.turn.lock() {
+            turn.has_come = true;
+        }
     }
 }
 

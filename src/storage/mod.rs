@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind, Tag};
 
-pub use body::{BLOCK_BYTES, Body, Chunks, Digester, NextChunk, Progress, Reader};
+pub use body::{BLOCK_BYTES, Body, Chunks, Digester, Movement, NextChunk, Progress, Reader};
 pub use fs::{FileStore, FileSystem};
 pub use intercept::{Intercept, Intercepted, Operation};
 pub use key::{BadKey, KEY_BYTES_MAX, KEY_PART_BYTES_MAX, Key, LOCK_NAME};

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stillpoint::RestoreOptions;
-use stillpoint::protocol::id::ObjectName;
+use stillpoint::protocol::id::{ObjectName, RootId};
 use stillpoint::protocol::manifest::{Current, Manifest};
 use stillpoint::rocksdb::DB;
-use stillpoint::state::{OWN_FOLDER, SNAPSHOTS_NAME, StateDirectory};
+use stillpoint::state::{
+    DirectoryError, Existing, OWN_FOLDER, Owner, SNAPSHOTS_NAME, StateDirectory,
+};
 
 use crate::child::{self, Life, PARTICIPANT, Place};
 use crate::points::{Points, Stop};
@@ -72,11 +74,24 @@ async fn end(life: Life, place: &Place) {
     let mut db = Some(db);
     wait_for("the database to be let go of", || {
         db = db.take().and_then(|db| Arc::try_unwrap(db).err());
-        db.is_none() && StateDirectory::take(&place.local).is_ok()
+        db.is_none() && is_free(&place.local)
     })
     .await;
     let left = names(&place.local.join(OWN_FOLDER).join(SNAPSHOTS_NAME));
     assert_eq!(left, ["LOCK"], "a closed attempt leaves nothing");
+}
+
+fn is_free(state: &Path) -> bool {
+    let nobody = Owner {
+        root: RootId(0),
+        participant: String::new(),
+    };
+    // Who has it is asked before whose it is.
+    match StateDirectory::take(state, &nobody, Existing::Refused) {
+        Err(DirectoryError::InUse { .. }) => false,
+        Err(DirectoryError::AnotherOwner { .. }) => true,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The raw directory against what the manifest says must be in it.

@@ -6,11 +6,11 @@
 //!                         │ child: a checkpoint, a restore, a gc; SIGKILL at its n-th point
 //!                         │ this process: restart, compare with the truth, checkpoint, clean,
 //!                         v               compare the raw directories with the manifest
-//!                      n + 1, until a child comes to its end
+//!                      n + 1, until several children in a row come to their end
 //! ```
 //!
-//! Calls go on beside each other, so that the n-th point is not the same call in each child; every
-//! number up to the last is tried, and each child says where it stopped.
+//! Calls go on beside each other, so that the n-th point is not the same call in each child, and one
+//! has more points than another; each says where it stopped.
 //!
 //! The truth is what the children told before they died: everything that was told completed must
 //! be there, key by key; what was cut and not told may be there, whole, or not.
@@ -28,6 +28,7 @@ mod parent;
 mod points;
 mod truth;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -45,6 +46,8 @@ const RANDOM_KILLS: u64 = 200;
 /// A life in the random part says at most so much: a restore and a few checkpoints.
 const RANDOM_LINES_MAX: u64 = 900;
 const SEED: u64 = 0x5711_1901;
+/// So many children one after the other that come to their end have no more points.
+const ENDS_IN_A_ROW: u64 = 8;
 /// No deeds have more points.
 const POINTS_MAX: u64 = 1_000;
 
@@ -189,10 +192,11 @@ fn copy(from: &Path, to: &Path) {
 fn killed_at_every_point_of(deeds: &str, least: u64) {
     let _alone = ALONE.lock();
     let template = Template::make();
-    let (next, ended) = (AtomicU64::new(1), AtomicBool::new(false));
+    let (next, all_tried) = (AtomicU64::new(1), AtomicBool::new(false));
+    let ended = Mutex::new(BTreeSet::new());
     let killed = AtomicU64::new(0);
     workers(|_| {
-        while !ended.load(Ordering::SeqCst) {
+        while !all_tried.load(Ordering::SeqCst) {
             let point = next.fetch_add(1, Ordering::SeqCst);
             assert!(point < POINTS_MAX, "{deeds} does not end");
             let place = template.copy();
@@ -200,7 +204,13 @@ fn killed_at_every_point_of(deeds: &str, least: u64) {
             match &told.stopped {
                 Some(_) => killed.fetch_add(1, Ordering::SeqCst),
                 None => {
-                    ended.store(true, Ordering::SeqCst);
+                    let mut ended = ended.lock().unwrap();
+                    ended.insert(point);
+                    let are_ended = |from| (from..from + ENDS_IN_A_ROW).all(|n| ended.contains(&n));
+                    let first = point.saturating_sub(ENDS_IN_A_ROW);
+                    if (first..=point).any(are_ended) {
+                        all_tried.store(true, Ordering::SeqCst);
+                    }
                     continue;
                 }
             };

@@ -252,7 +252,8 @@ async fn b40_an_upload_that_hangs_holds_up_nothing() {
     let mut config = service::config();
     config.checkpoints.timeout = Duration::from_millis(500);
     config.progress_deadline = Duration::from_millis(300);
-    config.close_deadline = Duration::from_secs(5);
+    // Longer than this test waits: a closing that is given up after it does not count.
+    config.close_deadline = 2 * crate::common::DEADLINE;
     let opening = async || {
         let builder = Repository::builder(held.clone());
         builder.with_config(config.clone()).open().await
@@ -291,10 +292,7 @@ async fn b40_an_upload_that_hangs_holds_up_nothing() {
     held.hold(Hold::Everything);
     let hanging = participant.checkpoint("hangs").unwrap();
     held.arrived(1, |_| true).await;
-    let closed = in_time(participant.close()).await;
-    if let Err(error) = closed {
-        assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
-    }
+    in_time(participant.close()).await.unwrap();
     assert!(in_time(hanging.completed()).await.is_err());
     drop((participant, db));
     held.hold(Hold::Nothing);

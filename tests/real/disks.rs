@@ -199,12 +199,29 @@ pub async fn full(place: &Path) {
     let filler = fill_up(&place.join("store"));
     service.fill("ranges", 300, 3);
     let truth = service.content();
+    let newest = service.participant.newest_completed();
+    assert!(newest > Some(report.checkpoint));
+    let mut events = service.participant.events();
     let waiting = service
         .participant
         .checkpoint("no room in the store")
         .unwrap();
-    let newest = service.participant.newest_completed();
-    assert!(newest > Some(report.checkpoint));
+    // Not before an upload has met the full disk.
+    in_time(async {
+        loop {
+            match events.next().await {
+                Some(ParticipantEvent::StoreTrouble { error }) => {
+                    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+                    return;
+                }
+                Some(ParticipantEvent::Completed(report)) => panic!("{report:?}"),
+                Some(_) => {}
+                None => panic!("the participant has ended"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(service.participant.newest_completed(), newest);
     fs::remove_file(&filler).unwrap();
     let report = in_time(waiting.completed()).await.unwrap();
     let found = service::content_of(&repository, report.checkpoint).await;

@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use stillpoint::state::StateDirectory;
+use stillpoint::protocol::id::RootId;
+use stillpoint::state::{DirectoryError, Existing, Owner, StateDirectory};
 use stillpoint::{ErrorKind, FileSystem, Repository, RestoreOptions};
 
 use crate::child;
@@ -191,6 +192,19 @@ fn named(directory: &Path, part: &str) -> PathBuf {
     directory.join(name.unwrap_or_else(|| panic!("no {part}")))
 }
 
+fn is_free(state: &Path) -> bool {
+    let nobody = Owner {
+        root: RootId(0),
+        participant: String::new(),
+    };
+    // Who has it is asked before whose it is.
+    match StateDirectory::take(state, &nobody, Existing::Refused) {
+        Err(DirectoryError::InUse { .. }) => false,
+        Err(DirectoryError::AnotherOwner { .. }) => true,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A restore that is refused, naming the directory.
 async fn refused(repository: &Repository, directory: &Path, kind: ErrorKind) {
     let claim = service::claim(repository).await;
@@ -217,9 +231,7 @@ async fn a_database_that_is_open_in_another_process_space_is_in_use() {
     service.checkpoint("1").await;
     let truth = service.content();
     drop(service);
-    crate::common::wait_for("the database to be closed", || {
-        StateDirectory::take(&state).is_ok()
-    });
+    crate::common::wait_for("the database to be closed", || is_free(&state));
     let db = database::open(&state);
     let before = database::files_below(&state);
     child::run("open elsewhere", place.path(), child::unseeing());

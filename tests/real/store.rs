@@ -245,6 +245,7 @@ fn b89_everything_is_synced_before_what_names_it() {
     let trace = fs::read_to_string(&trace).unwrap();
     let mut named: BTreeSet<String> = BTreeSet::new();
     let mut unsynced_folders: BTreeSet<String> = BTreeSet::new();
+    let mut synced_files: BTreeSet<String> = BTreeSet::new();
     let mut commits = 0;
     for line in whole_lines(&trace) {
         if !line.trim_end().ends_with("= 0") {
@@ -255,11 +256,14 @@ fn b89_everything_is_synced_before_what_names_it() {
             .skip(1)
             .filter_map(|part| Some(part.split_once('>')?.0))
             .collect();
-        if line.starts_with("rename") {
+        if line.starts_with("rename") || line.starts_with("linkat") {
             // The folder that a name comes into is the second one.
             let Some(folder) = paths.get(1).filter(|folder| folder.starts_with(&root)) else {
                 continue;
             };
+            let name = line.split('"').nth(1).unwrap();
+            let file = format!("{}/{name}", paths[0]);
+            assert!(synced_files.remove(&file), "{file} was not synced: {line}");
             if line.contains("\"CURRENT\"") {
                 commits += 1;
                 assert_eq!(
@@ -273,6 +277,7 @@ fn b89_everything_is_synced_before_what_names_it() {
             }
         } else if let Some(path) = paths.first() {
             unsynced_folders.remove(*path);
+            synced_files.insert((*path).to_owned());
         }
     }
     // The claim, the attempt, and one for each of three checkpoints at least.

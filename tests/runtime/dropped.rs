@@ -29,10 +29,12 @@ async fn until(mut holds: impl FnMut() -> bool) {
     .await;
 }
 
-/// Reads of stored files wait until the first is notified; the second says whether one does.
-fn hold_fetches(store: &Faulty) -> (Arc<Notify>, Arc<AtomicBool>) {
-    let (goes_on, has_begun) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
-    let (waits, begins) = (Arc::clone(&goes_on), Arc::clone(&has_begun));
+/// Reads of stored files wait until this is notified. Also answers whether one has begun: by then
+/// nobody can break it off.
+fn hold_fetches(store: &Faulty) -> (Arc<Notify>, impl Fn() -> bool) {
+    let goes_on = Arc::new(Notify::new());
+    let begun = Arc::new(AtomicBool::new(false));
+    let (waits, begins) = (Arc::clone(&goes_on), Arc::clone(&begun));
     store.set(move |verb, name| {
         if verb == Verb::Read && name.contains("/shared/") {
             begins.store(true, Ordering::SeqCst);
@@ -41,7 +43,7 @@ fn hold_fetches(store: &Faulty) -> (Arc<Notify>, Arc<AtomicBool>) {
             Fault::None
         }
     });
-    (goes_on, has_begun)
+    (goes_on, move || begun.load(Ordering::SeqCst))
 }
 
 #[tokio::test]
@@ -107,7 +109,7 @@ async fn a_directory_stays_locked_until_a_dropped_restore_is_at_rest() {
     let broken_off = claim.restore_into(&directory);
     tokio::select! {
         _ = broken_off => panic!("its files can't be read yet"),
-        () = until(|| has_begun.load(Ordering::SeqCst)) => {}
+        () = until(&has_begun) => {}
     }
     let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
@@ -136,7 +138,7 @@ async fn a_guests_dropped_restore_is_at_rest_before_the_next_begins() {
     let options = RestoreOptions::new();
     tokio::select! {
         _ = inspection.restore(taken, &directory, &options) => panic!("its files can't be read yet"),
-        () = until(|| has_begun.load(Ordering::SeqCst)) => {}
+        () = until(&has_begun) => {}
     }
     let again = in_time(inspection.restore(taken, &directory, &options)).await;
     assert_eq!(again.unwrap_err().kind(), ErrorKind::Busy);

@@ -354,14 +354,151 @@ async fn a_directory_of_another_repository_is_not_wiped() {
     let claim = claim(&other).await;
     let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
-    assert!(error.to_string().contains("000001.sst"), "{error}");
+    assert!(error.to_string().contains("orders/7"), "{error}");
     assert_eq!(state.read(), truth, "nothing is deleted");
+    // The same once no file is there any more that was stored: all was compacted since.
+    state.write("000002.sst", b"never stored");
+    state.delete("000001.sst");
+    let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    assert_eq!(state.read().len(), 1, "nothing is deleted");
     let options = RestoreOptions::new().replace_foreign_state();
     let restored = in_time(claim.restore_with(&directory, &options))
         .await
         .unwrap();
     assert!(restored.is_empty());
     assert!(!directory.join("000001.sst").exists());
+}
+
+/// Two participants whose directories were mixed up. Of this state no file is ever marked: all of it
+/// goes into the pack.
+#[tokio::test]
+async fn a_directory_of_another_participant_is_not_wiped() {
+    let repository = open(Faulty::new(), config()).await;
+    let (state, participant) = start(&repository).await;
+    state.put(b"apples", b"3");
+    checkpoint(&participant, "1").await;
+    in_time(participant.close()).await.unwrap();
+    let (_base, directory) = place();
+    let claim = claim(&repository).await;
+    let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+    drop((restored, claim));
+
+    let other = in_time(repository.claim("orders/8")).await.unwrap();
+    let error = in_time(other.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    for named in ["orders/7", "orders/8", &*directory.display().to_string()] {
+        assert!(error.to_string().contains(named), "{error}");
+    }
+    let kept = MemoryState::open(&directory).unwrap();
+    assert_eq!(kept.get(b"apples").as_deref(), Some(&b"3"[..]));
+    let options = RestoreOptions::new().replace_foreign_state();
+    let _restored = in_time(other.restore_with(&directory, &options))
+        .await
+        .unwrap();
+    MemoryState::open(&directory).unwrap_err();
+}
+
+/// Adopting a state, with a crash at each moment: it is there until a checkpoint of it is.
+#[tokio::test]
+async fn an_adopted_state_is_never_lost() {
+    let repository = open(Faulty::new(), config()).await;
+    let (base, directory) = place();
+    let existing = || {
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("000001.sst"), b"the only copy").unwrap();
+        fs::write(directory.join("CURRENT"), b"000001.sst").unwrap();
+    };
+    let adopt = RestoreOptions::new().adopt_existing();
+
+    // Moved in behind the library's back, after an empty start that died.
+    let first = claim(&repository).await;
+    let restored = in_time(first.restore_into(&directory)).await.unwrap();
+    assert!(restored.is_empty());
+    existing();
+    drop((restored, first));
+    let truth = Files::open(&directory).read();
+    assert_eq!(truth["000001.sst"], b"the only copy");
+    for _ in 0..2 {
+        let claim = claim(&repository).await;
+        let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("adopt_existing"), "{error}");
+        assert_eq!(Files::open(&directory).read(), truth);
+    }
+    // Adopted, attached, dead before its checkpoint; over and over.
+    for _ in 0..2 {
+        let claim = claim(&repository).await;
+        let restored = in_time(claim.restore_with(&directory, &adopt))
+            .await
+            .unwrap();
+        assert!(restored.is_empty());
+        let state = Files::open(&directory);
+        assert_eq!(state.read(), truth);
+        drop(restored.attach(state).unwrap());
+    }
+    let last = claim(&repository).await;
+    let error = in_time(last.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+
+    // Elsewhere the participant begins without it, and has a checkpoint: of the adopted one there is
+    // none all the same.
+    let elsewhere = base.path().join("elsewhere");
+    let restored = in_time(last.restore_into(&elsewhere)).await.unwrap();
+    let participant = restored.attach(Files::open(&elsewhere)).unwrap();
+    checkpoint(&participant, "without it").await;
+    in_time(participant.close()).await.unwrap();
+    drop((participant, last));
+    let last = claim(&repository).await;
+    let error = in_time(last.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(Files::open(&directory).read(), truth);
+}
+
+#[tokio::test]
+async fn an_adopted_state_is_like_any_other_once_it_has_a_checkpoint() {
+    let repository = open(Faulty::new(), config()).await;
+    let (_base, directory) = place();
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join("000001.sst"), b"the only copy").unwrap();
+    fs::write(directory.join("CURRENT"), b"000001.sst").unwrap();
+    let adopt = RestoreOptions::new().adopt_existing();
+    let first = claim(&repository).await;
+    let error = in_time(first.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    let restored = in_time(first.restore_with(&directory, &adopt))
+        .await
+        .unwrap();
+    let state = Files::open(&directory);
+    let participant = restored.attach(state.clone()).unwrap();
+    checkpoint(&participant, "1").await;
+    let truth = state.read();
+    state.write("000002.sst", b"in no checkpoint");
+    drop((participant, first, state));
+    for options in [RestoreOptions::new(), adopt] {
+        let claim = claim(&repository).await;
+        let restored = in_time(claim.restore_with(&directory, &options))
+            .await
+            .unwrap();
+        assert_eq!(restored.report().kept_files, 1, "it was marked");
+        assert_eq!(Files::open(&directory).read(), truth);
+    }
+}
+
+/// A state that began with nothing and died before its first checkpoint: it begins with nothing again.
+#[tokio::test]
+async fn what_a_first_life_made_is_gone_in_the_second() {
+    let repository = open(Faulty::new(), config()).await;
+    let (_base, directory) = place();
+    for _ in 0..2 {
+        let claim = claim(&repository).await;
+        let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+        let state = Files::open(&directory);
+        assert!(state.read().is_empty());
+        let participant = restored.attach(state.clone()).unwrap();
+        state.write("000001.sst", b"of the source's first lines");
+        drop((participant, claim));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -167,8 +167,8 @@ pub struct Restore {
     /// The checkpoint's id, or `newest`: the one that a restart would restore
     #[arg(value_name = "ID")]
     pub checkpoint: Wanted,
-    /// The directory to fill, outside the repository: absent, empty, or one that a restore has
-    /// filled before and that nobody uses. Files in it that are right are kept, others are removed
+    /// The directory to fill, outside the repository: absent, empty, or one that a restore of
+    /// the same participant has filled before and that nobody uses. Files in it that are right are kept, others are removed
     #[arg(long, value_name = "DIR")]
     pub to: PathBuf,
     /// Read files that are kept in full, and check them

@@ -93,6 +93,8 @@ pub(super) enum Effect {
     Delete(FileName),
     /// The interval's checkpoint waits for its cut.
     Prepare(Arc<dyn StateBackend>, CheckpointId),
+    /// Note that a checkpoint holds the state that was adopted in this directory.
+    Stored(Arc<StateDirectory>),
     /// Let go of something that may take a moment.
     Release(Box<dyn Send>),
     /// Tell listeners.

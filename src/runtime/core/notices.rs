@@ -1,5 +1,6 @@
 //! What the coordinator tells, and what becomes of each checkpoint.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -268,6 +269,11 @@ impl Core {
     pub(super) fn completed(&mut self, checkpoint: CheckpointId, effects: &mut Vec<Effect>) {
         self.remember_restorable();
         self.first_trouble = None;
+        if let Some(directory) = &self.directory
+            && directory.is_adopted()
+        {
+            effects.push(Effect::Stored(Arc::clone(directory)));
+        }
         let Some(under_way) = self.under_way.remove(&checkpoint) else {
             return;
         };

@@ -1,46 +1,51 @@
 //! Who holds a lock on a file of a state's directory.
 //!
 //! ```text
-//! the kernel's list ── names a holder ─────────────────────────> that process
-//!        └── names none ──> is a record lock this process's? ──yes─> nobody else's
-//!                                   └─no─> open the file and ask ──> a process that can't be seen
+//! does this process have the file open? ──yes──> this process
+//!        └──no──> open it and ask ──> another process, or one that can't be seen from here
 //! ```
-//! The list (`/proc/locks`) shows nothing of a process in another process space, a container for
-//! one, so what it does not show may be locked all the same. Asking about a record lock takes an
-//! open file, and closing that frees all record locks that this process itself holds on it: hence
-//! the list comes first, and the file is opened only if it shows none of ours.
+//! Asking about a record lock takes an open file, and closing that frees all record locks that this
+//! process itself holds on it; nor does a process hear of its own. Hence its own open files come
+//! first: a database has its lock's file open as long as it holds it. The kernel's list of locks
+//! (`/proc/locks`) would tell as well, but a lock can be missing from it while others come and go.
 //!
 //! Invariants: a record lock of this process is never freed; nothing is locked.
 //!
 //! What it does not do: see a database that is open for reading only, which locks nothing; ask
-//! where there is no such list, since a lock of this process could not be told.
+//! where there is no list of a process's open files, since its own lock could not be told.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use parking_lot::Mutex;
 use rustix::process::{FlockType, fcntl_getlk};
 
 use super::{failed, found, unlinked};
 use crate::protocol::answer::Failure;
 
+/// One asks at a time.
+static ASKING: Mutex<()> = Mutex::new(());
+
 /// One of another container, or of another machine.
 const UNSEEN: &str = "a process that can't be seen from here";
 
 /// The process, this one included, that holds a record lock (`fcntl`) on a file of the directory.
-pub(super) fn record_lock_holder(directory: &Path, file: &Path) -> Result<Option<String>, Failure> {
+pub(super) fn record_lock_holder(file: &Path) -> Result<Option<String>, Failure> {
     let Some(found) = found(file)? else {
         return Ok(None);
     };
-    let Ok(locks) = fs::read_to_string("/proc/locks") else {
+    if !found.is_file() {
         return Ok(None);
-    };
-    if let Some(listed) = listed(&locks, "POSIX", directory, &found) {
-        return Ok(Some(listed));
     }
-    if !found.is_file() || may_be_ours(&locks, &found) {
-        return Ok(None);
+    // Another that asks has the file open as well.
+    let _alone = ASKING.lock();
+    match is_open_here(&found) {
+        // Its own lock could not be told, and asking would free it.
+        Err(_) => return Ok(None),
+        Ok(true) => return Ok(Some(shown(&std::process::id().to_string()))),
+        Ok(false) => {}
     }
     let held = unlinked::open(File::options().read(true), file)
         .and_then(|opened| Ok(fcntl_getlk(opened, &FlockType::WriteLock.into())?))
@@ -52,6 +57,19 @@ pub(super) fn record_lock_holder(directory: &Path, file: &Path) -> Result<Option
         Some(process) => shown(&process.as_raw_nonzero().to_string()),
         None => UNSEEN.to_owned(),
     }))
+}
+
+/// Whether this process has a file open, under whatever name.
+fn is_open_here(file: &fs::Metadata) -> std::io::Result<bool> {
+    for descriptor in fs::read_dir("/proc/self/fd")? {
+        // One that is closed meanwhile was not a database's lock.
+        if let Ok(open) = fs::metadata(descriptor?.path())
+            && (open.dev(), open.ino()) == (file.dev(), file.ino())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The process that holds the lock (`flock`) of a whole file of the directory, which somebody
@@ -71,14 +89,6 @@ fn listed(locks: &str, class: &str, directory: &Path, found: &fs::Metadata) -> O
     of_class
         .find(|(_, file)| *file == listed)
         .map(|(process, _)| shown(process))
-}
-
-/// Whether this process holds a record lock on a file with this number. On which device it lies is
-/// not asked: the list may name one that can't be told from here.
-fn may_be_ours(locks: &str, found: &fs::Metadata) -> bool {
-    let (process, number) = (std::process::id().to_string(), found.ino().to_string());
-    of_class(locks, "POSIX")
-        .any(|(holder, file)| holder == process && file.rsplit(':').next() == Some(&*number))
 }
 
 /// Process and file of the locks of a class that are held, not waited for.

@@ -1,6 +1,9 @@
 //! What is taken, kept, removed and refused.
 #![allow(clippy::unwrap_used, reason = "a test ends at the first surprise")]
 
+use std::os::unix::fs::MetadataExt as _;
+
+use super::entries::above;
 use super::*;
 use crate::protocol::answer::Checksum;
 use crate::protocol::id::AttemptId;
@@ -9,6 +12,45 @@ use crate::steps::recorded::local_steps;
 
 fn local(text: &str) -> LocalName {
     LocalName::new(text).unwrap()
+}
+
+fn owner(participant: &str) -> Owner {
+    Owner {
+        root: RootId(9),
+        participant: participant.to_owned(),
+    }
+}
+
+fn take(path: &Path) -> Result<StateDirectory, DirectoryError> {
+    StateDirectory::take(path, &owner("orders/7"), Existing::Refused)
+}
+
+fn take_with(path: &Path, existing: Existing) -> StateDirectory {
+    StateDirectory::take(path, &owner("orders/7"), existing).unwrap()
+}
+
+/// What RocksDB has in a directory before anything is written to it.
+fn make_database(path: &Path, identity: &str) {
+    for (name, content) in [
+        ("000004.log", ""),
+        ("CURRENT", "MANIFEST-000005\n"),
+        ("IDENTITY", identity),
+        ("LOCK", ""),
+        ("LOG", "lines"),
+        ("LOG.old.1", "lines"),
+        ("MANIFEST-000005", "records"),
+        ("OPTIONS-000007", "options"),
+    ] {
+        fs::write(path.join(name), content).unwrap();
+    }
+}
+
+fn is_unexplained<T: std::fmt::Debug>(result: Result<T, DirectoryError>) -> bool {
+    match result {
+        Err(DirectoryError::Unexplained { .. }) => true,
+        Ok(_) => false,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
@@ -30,10 +72,10 @@ fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
 fn an_absent_and_an_empty_directory_are_taken() {
     let base = tempfile::tempdir().unwrap();
     let absent = base.path().join("made/when absent/Käse");
-    assert!(StateDirectory::take(&absent).unwrap().was_empty());
+    assert!(take(&absent).unwrap().was_empty());
     fs::create_dir(base.path().join("volume")).unwrap();
     fs::create_dir(base.path().join("volume").join(LOST_AND_FOUND)).unwrap();
-    let volume = StateDirectory::take(&base.path().join("volume")).unwrap();
+    let volume = take(&base.path().join("volume")).unwrap();
     assert!(volume.was_empty());
     volume.clear().unwrap();
     assert!(base.path().join("volume").join(LOST_AND_FOUND).exists());
@@ -43,12 +85,12 @@ fn an_absent_and_an_empty_directory_are_taken() {
 fn a_foreign_directory_is_refused_and_left_alone() {
     let base = tempfile::tempdir().unwrap();
     fs::write(base.path().join("letters"), b"dear").unwrap();
-    let error = StateDirectory::take(base.path()).unwrap_err();
+    let error = take(base.path()).unwrap_err();
     assert!(matches!(&error, DirectoryError::Foreign { found, .. } if found == "letters"));
     assert_eq!(contents(base.path()).unwrap(), ["letters"]);
     let file = base.path().join("letters");
     for path in [file.clone(), file.join("below")] {
-        let error = StateDirectory::take(&path).unwrap_err();
+        let error = take(&path).unwrap_err();
         assert!(
             matches!(error, DirectoryError::NotADirectory { .. }),
             "{error}"
@@ -59,19 +101,19 @@ fn a_foreign_directory_is_refused_and_left_alone() {
 #[test]
 fn one_user_at_a_time() {
     let base = tempfile::tempdir().unwrap();
-    let one = StateDirectory::take(base.path()).unwrap();
-    let error = StateDirectory::take(base.path()).unwrap_err();
+    let one = take(base.path()).unwrap();
+    let error = take(base.path()).unwrap_err();
     assert!(matches!(error, DirectoryError::InUse { .. }), "{error}");
     let own = format!("this process ({})", std::process::id());
     assert!(error.to_string().contains(&own), "{error}");
     drop(one);
-    StateDirectory::take(base.path()).unwrap();
+    take(base.path()).unwrap();
 }
 
 #[test]
 fn the_lock_of_a_database_is_never_replaced() {
     let base = tempfile::tempdir().unwrap();
-    let directory = StateDirectory::take(base.path()).unwrap();
+    let directory = take(base.path()).unwrap();
     fs::write(base.path().join(DATABASE_LOCK), b"").unwrap();
     let inode = || fs::metadata(base.path().join(DATABASE_LOCK)).unwrap().ino();
     let before = inode();
@@ -79,13 +121,13 @@ fn the_lock_of_a_database_is_never_replaced() {
     assert_eq!(inode(), before);
     drop(directory);
     // Nobody locks it.
-    StateDirectory::take(base.path()).unwrap();
+    take(base.path()).unwrap();
 }
 
 #[test]
 fn only_marked_files_stay_and_only_if_they_are_wanted() {
     let base = tempfile::tempdir().unwrap();
-    let directory = StateDirectory::take(base.path()).unwrap();
+    let directory = take(base.path()).unwrap();
     directory.clear().unwrap();
     fs::create_dir(base.path().join("cold")).unwrap();
     for (number, text) in [(1, "000001.sst"), (2, "cold/000002.sst"), (3, "000003.sst")] {
@@ -114,7 +156,7 @@ fn only_marked_files_stay_and_only_if_they_are_wanted() {
     assert_eq!(contents(base.path()).unwrap(), [OWN_FOLDER, "cold", "warm"]);
     assert_eq!(directory.marked().len(), 1);
     drop(directory);
-    let directory = StateDirectory::take(base.path()).unwrap();
+    let directory = take(base.path()).unwrap();
     assert!(!directory.was_empty());
     assert_eq!(directory.marked()[0].name.number, 2);
 }
@@ -124,7 +166,7 @@ fn only_marked_files_stay_and_only_if_they_are_wanted() {
 #[test]
 fn what_is_removed_first_and_made_on_the_way_is_durable() {
     let base = tempfile::tempdir().unwrap();
-    let directory = StateDirectory::take(base.path()).unwrap();
+    let directory = take(base.path()).unwrap();
     fs::write(base.path().join(DATABASE), b"MANIFEST-000005\n").unwrap();
     let file = stored(1, "one/two/000001.sst", 4);
     let at = |below: &str| base.path().join(below).display().to_string();
@@ -134,9 +176,13 @@ fn what_is_removed_first_and_made_on_the_way_is_durable() {
         let nothing = BTreeSet::new();
         directory.begin(&nothing, [&file].into_iter()).unwrap();
     });
+    let own = |name: &str| at(&format!("{OWN_FOLDER}/{name}"));
     assert_eq!(
-        begun[..2],
+        begun[..5],
         [
+            step("write", own(OURS_UNFINISHED)),
+            step("rename", own(OURS)),
+            step("sync directory", at(OWN_FOLDER)),
             step("remove", at(DATABASE)),
             step("sync directory", top.clone())
         ]
@@ -154,7 +200,7 @@ fn what_is_removed_first_and_made_on_the_way_is_durable() {
 #[test]
 fn a_directory_is_a_database_from_the_last_step_to_the_next_change() {
     let base = tempfile::tempdir().unwrap();
-    let directory = StateDirectory::take(base.path()).unwrap();
+    let directory = take(base.path()).unwrap();
     let mut pack = Pack::new();
     pack.push(local("MANIFEST-000005"), vec![1]).unwrap();
     pack.push(local("CURRENT"), vec![2]).unwrap();
@@ -188,7 +234,7 @@ fn a_directory_is_a_database_from_the_last_step_to_the_next_change() {
 #[test]
 fn a_lost_mark_costs_nothing_but_a_download() {
     let base = tempfile::tempdir().unwrap();
-    let directory = StateDirectory::take(base.path()).unwrap();
+    let directory = take(base.path()).unwrap();
     let path = base.path().join("000001.sst");
     fs::write(&path, b"four").unwrap();
     assert!(
@@ -207,7 +253,7 @@ fn a_lost_mark_costs_nothing_but_a_download() {
 fn what_dead_snapshots_left_goes_and_what_living_ones_hold_stays() {
     let base = tempfile::tempdir().unwrap();
     let (state, outside) = (base.path().join("state"), base.path().join("outside"));
-    let directory = StateDirectory::take(&state).unwrap();
+    let directory = take(&state).unwrap();
     let snapshots = state.join(OWN_FOLDER).join(SNAPSHOTS_NAME);
     for folder in [&snapshots, &outside] {
         let dead = folder.join("attempt-00000000deadbeef");
@@ -247,11 +293,11 @@ fn nobody_waits_for_a_pipe() {
     ] {
         let base = tempfile::tempdir().unwrap();
         let state = base.path().to_owned();
-        StateDirectory::take(&state).unwrap().clear().unwrap();
+        take(&state).unwrap().clear().unwrap();
         pipe(&state.join(OWN_FOLDER).join(name));
         let (done, waiting) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let cleared = StateDirectory::take(&state).map(|directory| {
+            let cleared = take(&state).map(|directory| {
                 assert!(directory.marked().is_empty());
                 directory.clear()
             });
@@ -279,4 +325,263 @@ fn every_directory_that_got_a_new_entry_is_told() {
     assert!(make(&at("a/b/c")).unwrap().is_empty());
     assert_eq!(above(Path::new("state")), Path::new("."));
     assert_eq!(above(Path::new("/")), Path::new("/"));
+}
+
+#[test]
+fn a_first_start_that_died_begins_anew() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path();
+    let again = |worth: bool| {
+        let directory = take(path).unwrap();
+        assert_eq!(directory.something_of_worth().unwrap().is_some(), worth);
+        assert!(!directory.begin_anew().unwrap());
+        assert_eq!(contents(path).unwrap().first().unwrap(), OWN_FOLDER);
+        assert!(contents(path).unwrap().len() <= 2, "all but LOCK is gone");
+        directory
+    };
+    drop(again(false));
+    // It died before it attached its new database.
+    make_database(path, "one");
+    let directory = again(false);
+    make_database(path, "two");
+    assert_eq!(directory.note_attached(Epoch(3)).unwrap(), None);
+    fs::write(path.join("000008.sst"), b"made since").unwrap();
+    drop(directory);
+    // And after it.
+    drop(again(true));
+}
+
+/// The only copy of a database, moved in at any moment, is never removed unless that is asked for.
+#[test]
+fn what_was_moved_in_stays() {
+    let move_in = |path: &Path| {
+        make_database(path, "moved in");
+        fs::write(path.join("000009.sst"), b"the only copy").unwrap();
+    };
+    let begun = |path: &Path| take(path).unwrap().begin_anew().map(drop).unwrap();
+    let attached = |path: &Path| {
+        let directory = take(path).unwrap();
+        directory.begin_anew().unwrap();
+        make_database(path, "its own");
+        directory.note_attached(Epoch(3)).unwrap();
+    };
+    let restored = |path: &Path| {
+        let directory = take(path).unwrap();
+        directory
+            .begin(&BTreeSet::new(), std::iter::empty())
+            .unwrap();
+    };
+    let preloaded = |path: &Path| {
+        let directory = take(path).unwrap();
+        directory.begin_anew().unwrap();
+        move_in(path);
+        assert!(directory.note_attached(Epoch(3)).unwrap().is_some());
+    };
+    let befores: [&dyn Fn(&Path); 4] = [&begun, &attached, &restored, &preloaded];
+    for (number, before) in befores.into_iter().enumerate() {
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path();
+        before(path);
+        move_in(path);
+        let inside = contents(path).unwrap();
+        let directory = take(path).unwrap();
+        assert!(is_unexplained(directory.begin_anew()), "{number}");
+        drop(directory);
+        assert_eq!(contents(path).unwrap(), inside, "{number}");
+
+        let directory = take_with(path, Existing::Adopted);
+        assert!(directory.begin_anew().unwrap(), "{number}");
+        assert_eq!(contents(path).unwrap(), inside, "{number}");
+        assert!(directory.note_attached(Epoch(4)).unwrap().is_some());
+        assert!(directory.is_adopted());
+        drop(directory);
+        assert!(is_unexplained(take(path).unwrap().begin_anew()), "{number}");
+        assert!(is_unexplained(
+            take(path).unwrap().check_replaceable(Some(Epoch(5)))
+        ));
+        take(path)
+            .unwrap()
+            .check_replaceable(Some(Epoch(4)))
+            .unwrap();
+        let directory = take(path).unwrap();
+        directory.note_stored().unwrap();
+        drop(directory);
+        take(path)
+            .unwrap()
+            .check_replaceable(Some(Epoch(5)))
+            .unwrap();
+
+        let directory = take_with(path, Existing::Replaced);
+        assert!(!directory.begin_anew().unwrap());
+        assert!(!path.join("000009.sst").exists());
+    }
+}
+
+#[test]
+fn an_unmarked_database_is_adopted_if_that_is_asked_for_and_nothing_else_is() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path();
+    fs::write(path.join("letters"), b"dear").unwrap();
+    let adopt = || StateDirectory::take(path, &owner("orders/7"), Existing::Adopted);
+    assert!(matches!(adopt(), Err(DirectoryError::Foreign { .. })));
+    assert_eq!(contents(path).unwrap(), ["letters"]);
+    make_database(path, "another");
+    let replace = StateDirectory::take(path, &owner("orders/7"), Existing::Replaced);
+    assert!(matches!(replace, Err(DirectoryError::Foreign { .. })));
+    let directory = adopt().unwrap();
+    assert!(directory.begin_anew().unwrap());
+    assert!(path.join("letters").exists());
+    let file = path.join("000001.sst");
+    fs::write(&file, b"four").unwrap();
+    directory
+        .mark(RootId(9), &stored(1, "000001.sst", 4), &file)
+        .unwrap();
+    assert_eq!(directory.marked().len(), 1);
+}
+
+#[test]
+fn whose_a_directory_is_does_not_hang_on_what_lies_in_it() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path();
+    drop(take(path).unwrap());
+    fs::write(path.join("state.memory"), b"all there is").unwrap();
+    let other_root = Owner {
+        root: RootId(8),
+        ..owner("orders/7")
+    };
+    for other in [owner("orders/8"), other_root] {
+        for existing in [Existing::Refused, Existing::Adopted] {
+            let error = StateDirectory::take(path, &other, existing).unwrap_err();
+            let DirectoryError::AnotherOwner { found, wanted, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!((found, wanted), (&owner("orders/7"), &other));
+            assert!(error.to_string().contains("orders/7"), "{error}");
+        }
+    }
+    assert_eq!(
+        fs::read(path.join("state.memory")).unwrap(),
+        b"all there is"
+    );
+    let other = owner("orders/8");
+    let directory = StateDirectory::take(path, &other, Existing::Replaced).unwrap();
+    directory.begin_anew().unwrap();
+    drop(directory);
+    assert!(!path.join("state.memory").exists());
+    StateDirectory::take(path, &other, Existing::Refused).unwrap();
+}
+
+#[test]
+fn a_mark_that_says_nothing_allows_nothing() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path();
+    drop(take(path).unwrap());
+    fs::write(path.join("state.memory"), b"all there is").unwrap();
+    let ours = path.join(OWN_FOLDER).join(OURS);
+    let good = fs::read(&ours).unwrap();
+    let refused = |bytes: &[u8]| {
+        fs::write(&ours, bytes).unwrap();
+        for existing in [Existing::Refused, Existing::Adopted] {
+            let taken = StateDirectory::take(path, &owner("orders/7"), existing);
+            assert!(matches!(taken, Err(DirectoryError::UnreadableMark { .. })));
+        }
+        assert_eq!(
+            fs::read(path.join("state.memory")).unwrap(),
+            b"all there is"
+        );
+        assert_eq!(fs::read(&ours).unwrap(), bytes);
+    };
+    for length in 0..good.len() {
+        refused(&good[..length]);
+    }
+    for byte in 0..good.len() {
+        let mut bad = good.clone();
+        bad[byte] ^= 0x10;
+        refused(&bad);
+    }
+    refused(&[&good[..], b"more"].concat());
+    fs::write(&ours, &good).unwrap();
+    take(path).unwrap();
+}
+
+#[test]
+fn marks_that_can_not_be_used_are_counted() {
+    let base = tempfile::tempdir().unwrap();
+    take(base.path()).unwrap().clear().unwrap();
+    let marks = base.path().join(OWN_FOLDER).join(MARKS);
+    for (lost, bytes) in [(0, None), (1, Some(b"not marks")), (0, None)] {
+        let _ = fs::remove_file(&marks);
+        if let Some(bytes) = bytes {
+            fs::write(&marks, bytes).unwrap();
+        }
+        let directory = take(base.path()).unwrap();
+        assert!(directory.marked().is_empty());
+        assert_eq!(directory.lost_marks(), lost);
+    }
+    let file = File::create(&marks).unwrap();
+    file.set_len(1 << 40).unwrap();
+    let directory = take(base.path()).unwrap();
+    assert!(directory.marked().is_empty());
+    assert_eq!(
+        directory.lost_marks(),
+        1,
+        "larger than any that was written"
+    );
+}
+
+/// A life stores new files for months: what it keeps of that grows with those that are there.
+#[test]
+fn marks_are_bounded_by_the_files_there_are() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = take(base.path()).unwrap();
+    directory.clear().unwrap();
+    let marks = base.path().join(OWN_FOLDER).join(MARKS);
+    let path = |number: u64| base.path().join(format!("{number:06}.sst"));
+    let mut largest = 0;
+    for number in 0..4 * MARKS_ADDED_LEAST as u64 {
+        fs::write(path(number), b"four").unwrap();
+        let file = stored(number, &format!("{number:06}.sst"), 4);
+        directory.mark(RootId(9), &file, &path(number)).unwrap();
+        largest = largest.max(fs::metadata(&marks).unwrap().len());
+        if let Some(older) = number.checked_sub(10) {
+            fs::remove_file(path(older)).unwrap();
+        }
+    }
+    let one = fs::metadata(&marks).unwrap().len() / directory.marked().len() as u64;
+    assert!(
+        largest < 100 * (MARKS_ADDED_LEAST as u64 + 10),
+        "{largest} bytes, {one} each"
+    );
+    let numbers: Vec<_> = directory
+        .marked()
+        .into_iter()
+        .map(|file| file.name.number)
+        .collect();
+    let last = 4 * MARKS_ADDED_LEAST as u64;
+    assert_eq!(numbers, (last - 10..last).collect::<Vec<_>>());
+}
+
+/// Each kept file is looked up, not compared with all others.
+#[test]
+fn many_files_are_kept_in_folders_whose_names_begin_alike() {
+    let base = tempfile::tempdir().unwrap();
+    let directory = take(base.path()).unwrap();
+    let kept = ["a/b/1", "a/b-/1", "ab/1", "a.1"];
+    let others = ["a/b/2", "a/c/1", "ac/1", "a-/1", "b/a/b/1"];
+    for name in kept.iter().chain(&others) {
+        let path = base.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    }
+    let keep = kept.iter().map(|name| local(name)).collect();
+    directory.begin(&keep, std::iter::empty()).unwrap();
+    for name in kept {
+        assert_eq!(fs::read(base.path().join(name)).unwrap(), name.as_bytes());
+    }
+    assert_eq!(
+        contents(base.path()).unwrap(),
+        [OWN_FOLDER, "a", "a.1", "ab"]
+    );
+    assert_eq!(contents(&base.path().join("a")).unwrap(), ["b", "b-"]);
+    assert_eq!(contents(&base.path().join("a/b")).unwrap(), ["1"]);
 }

@@ -8,15 +8,17 @@
 //! Invariants: no more than [`BLOCKING_CALLS_MAX`] calls of a store are inside the file system at
 //! once, so that open files, which are few, are not used up by ourselves; calls that hang (a server
 //! of a mount is gone) hold up neither those of another lane, above all the few small ones that carry
-//! the protocol, nor those of another store.
+//! the protocol, nor those of another store; a transfer that waits for its permit makes progress as
+//! long as those before it do.
 
 use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::protocol::answer::{Answer, Failure, FailureKind};
+use crate::storage::Progress;
 use crate::storage::step::{Step, answer};
 
 /// How many calls of a store may be inside the file system at once, over all lanes. Each holds up
@@ -44,15 +46,38 @@ pub(super) enum Lane {
 /// The permits of a store. Clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct Permits {
-    current: Arc<Semaphore>,
-    manifest: Arc<Semaphore>,
-    transfers: Arc<Semaphore>,
-    cleaning: Arc<Semaphore>,
+    current: Queue,
+    manifest: Queue,
+    transfers: Queue,
+    cleaning: Queue,
+}
+
+/// The permits of a lane, which are given in the order in which they were asked for.
+#[derive(Clone, Debug)]
+struct Queue {
+    permits: Arc<Semaphore>,
+    /// Goes on whenever a call moves bytes or ends.
+    pulse: Arc<AtomicU64>,
+}
+
+/// Given back where the call ends, which may be long after its answer was given up.
+struct Permit {
+    _permit: OwnedSemaphorePermit,
+    pulse: Arc<AtomicU64>,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.pulse.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 impl Permits {
     pub(super) fn new() -> Self {
-        let lane = |calls_max| Arc::new(Semaphore::new(calls_max));
+        let lane = |calls_max| Queue {
+            permits: Arc::new(Semaphore::new(calls_max)),
+            pulse: Arc::default(),
+        };
         Self {
             current: lane(CURRENT_MAX),
             manifest: lane(MANIFEST_MAX),
@@ -67,7 +92,7 @@ impl Permits {
         LOCAL.clone()
     }
 
-    fn of(&self, lane: Lane) -> &Arc<Semaphore> {
+    fn of(&self, lane: Lane) -> &Queue {
         match lane {
             Lane::Current => &self.current,
             Lane::Manifest => &self.manifest,
@@ -107,14 +132,34 @@ where
     T: Send + 'static,
     F: FnOnce(&Cancellation) -> Step<T> + Send + 'static,
 {
+    // Nobody watches it.
+    run_watched(permits, lane, &Progress::default(), steps).await
+}
+
+/// The same for a call that is watched for a standstill: waiting in a lane that moves is none.
+pub(super) async fn run_watched<T, F>(
+    permits: &Permits,
+    lane: Lane,
+    progress: &Progress,
+    steps: F,
+) -> Answer<T>
+where
+    T: Send + 'static,
+    F: FnOnce(&Cancellation) -> Step<T> + Send + 'static,
+{
     let cancellation = Cancellation::default();
     let guard = CancelOnDrop(cancellation.clone());
-    // Given back where the call ends, which may be long after its answer was given up.
-    let permit = match Arc::clone(permits.of(lane)).acquire_owned().await {
-        Ok(permit) => permit,
+    let queue = permits.of(lane);
+    progress.waits(&queue.pulse);
+    let permit = match Arc::clone(&queue.permits).acquire_owned().await {
+        Ok(permit) => Permit {
+            _permit: permit,
+            pulse: Arc::clone(&queue.pulse),
+        },
         // Not reached: nobody closes the semaphores.
         Err(closed) => return Answer::Failed(Failure::new(FailureKind::Other, closed.to_string())),
     };
+    progress.has_its_turn();
     let joined = tokio::task::spawn_blocking(move || {
         let _permit = permit;
         cancellation.check()?;
@@ -234,6 +279,73 @@ mod tests {
             }
         })
         .await;
+    }
+
+    /// A disk that is slow, and more transfers than may be in it at once: the last of them waits for
+    /// minutes, and that is no standstill as long as the others move.
+    #[tokio::test]
+    async fn a_transfer_that_waits_for_its_turn_moves_as_the_others_do() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = FileSystem::at(directory.path().join("root"))
+            .open()
+            .await
+            .unwrap();
+        let local = directory.path().join("local");
+        fs::write(&local, b"four").unwrap();
+        done(put(store.clone(), local.clone(), 0).await);
+        let probe = &store.inner.root.probe;
+        let _going_on = GoOn(probe);
+        probe.hang(Act::Publish, "shared/");
+        let watched = |number: usize| {
+            let (to, path, progress) = (store.clone(), local.clone(), Progress::default());
+            let seen = progress.clone();
+            let transfer = tokio::spawn(async move {
+                let body = Body::File {
+                    path,
+                    size_bytes: 4,
+                };
+                to.put(&key(&format!("shared/7/{number}")), body, &progress)
+                    .await
+            });
+            (seen, transfer)
+        };
+        let first: Vec<_> = (1..=TRANSFERS_MAX).map(watched).collect();
+        in_time(async {
+            while probe.hanging() < TRANSFERS_MAX {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+        let (last, transfer) = watched(TRANSFERS_MAX + 1);
+        let not_yet_there = Progress::default().movement();
+        in_time(async {
+            while last.movement() == not_yet_there {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+        // Those that have their turn move, one after the other.
+        let mut seen = last.movement();
+        assert_eq!(last.movement(), seen, "nobody moves");
+        for (moving, _) in &first {
+            let own = moving.movement();
+            moving.add(1);
+            assert_ne!(moving.movement(), own);
+            assert_ne!(last.movement(), seen, "the queue moves");
+            seen = last.movement();
+            assert_eq!(last.bytes(), 0);
+        }
+        assert_eq!(last.movement(), seen, "nobody moves any more");
+        // Its own turn counts as well; then others say nothing of it.
+        probe.go_on();
+        done(in_time(transfer).await.unwrap());
+        for (_, transfer) in first {
+            done(in_time(transfer).await.unwrap());
+        }
+        let ended = last.movement();
+        assert_ne!(ended, seen);
+        done(put(store.clone(), local, TRANSFERS_MAX + 2).await);
+        assert_eq!(last.movement(), ended);
     }
 
     /// Folders are made under a lock: whoever needs no new one does not wait for it.

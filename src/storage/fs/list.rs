@@ -20,12 +20,10 @@ use rustix::io::Errno;
 use super::failure::failure;
 use super::root::{Folder, Root, join, open_directory, stat_at};
 use super::temporary;
+use crate::places::LOST_AND_FOUND;
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::storage::key::fault_of_part;
 use crate::storage::{LOCK_NAME, Page};
-
-/// Made by the file system itself at its top.
-const LOST_AND_FOUND: &str = "lost+found";
 
 struct Walk<'a> {
     root: &'a Root,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::blocking::{self, Lane, Permits};
+use super::blocking::{self, Cancellation, Lane, Permits};
 use super::copy::WriteBack;
 use super::failure::{failure, not_carried_out};
 use super::publish::{link_unless_taken, rename_unless_taken};
@@ -176,13 +176,20 @@ impl Partial {
         &self.file
     }
 
-    /// Gives the target its name once its content is the expected one and durable.
-    pub(super) fn complete(mut self, expected: Digest, found: Digest) -> Step<()> {
+    /// Gives the target its name once its content is the expected one and durable, unless nobody
+    /// waits for it any more: what was given up may come to its end long afterwards.
+    pub(super) fn complete(
+        mut self,
+        expected: Digest,
+        found: Digest,
+        cancellation: &Cancellation,
+    ) -> Step<()> {
         if let Some(failure) = mismatch(expected, found, self.target.display()) {
             return Err(failure.into());
         }
         told("sync", &self.target);
         rustix::fs::fsync(&self.file).map_err(|errno| failure(errno, "sync", &self.target))?;
+        cancellation.check()?;
         let leaf = self.target.file_name().unwrap_or_default();
         told("rename", &self.target);
         let (directory, name) = (&self.directory, &*self.name);
@@ -239,20 +246,20 @@ async fn fetch_steps<S: BlobStore + ?Sized>(
     }
     let (permits, lane) = (Permits::local(), Lane::Transfers);
     let target = target.to_owned();
-    let begun = blocking::run(&permits, lane, move |_| Receiving::begin(&target));
+    let begun = blocking::run_watched(&permits, lane, progress, move |_| Receiving::begin(&target));
     let mut receiving = step(begun.await)?;
     while let Some(chunk) = reader.next().await? {
         let length = chunk.len() as u64;
-        let received = blocking::run(&permits, lane, move |_| {
+        let received = blocking::run_watched(&permits, lane, progress, move |_| {
             receiving.take(&chunk)?;
             Ok(receiving)
         });
         receiving = step(received.await)?;
         progress.add(length);
     }
-    let completed = blocking::run(&permits, lane, move |_| {
+    let completed = blocking::run_watched(&permits, lane, progress, move |cancellation| {
         let found = receiving.digester.digest();
-        receiving.partial.complete(expected, found)
+        receiving.partial.complete(expected, found, cancellation)
     });
     step(completed.await)
 }

@@ -137,9 +137,23 @@ impl FileStore {
         .await
     }
 
+    /// The same for a transfer, which is watched for a standstill.
+    async fn run_watched<T, F>(&self, lane: Lane, progress: &Progress, steps: F) -> Answer<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Inner, &Cancellation) -> Step<T> + Send + 'static,
+    {
+        let inner = Arc::clone(&self.inner);
+        let permits = &self.inner.permits;
+        blocking::run_watched(permits, lane, progress, move |cancellation| {
+            steps(&inner, cancellation)
+        })
+        .await
+    }
+
     async fn put_stream(&self, key: &Key, mut reader: Reader, progress: &Progress) -> Step<Digest> {
         let name = key.clone();
-        let begun = self.run(Lane::Transfers, move |inner, _| {
+        let begun = self.run_watched(Lane::Transfers, progress, move |inner, _| {
             inner.refuse_if_taken(&name)?;
             inner.temporaries.create()
         });
@@ -150,7 +164,7 @@ impl FileStore {
             digester.update(&chunk);
             let digest = digester.digest();
             progress.add(chunk.len() as u64);
-            let written = self.run(Lane::Transfers, move |_, _| {
+            let written = self.run_watched(Lane::Transfers, progress, move |_, _| {
                 temporary.write(&chunk)?;
                 write_back.advance(temporary.file(), digest.size_bytes);
                 Ok((temporary, write_back))
@@ -158,7 +172,7 @@ impl FileStore {
             (temporary, write_back) = step(written.await)?;
         }
         let (key, digest) = (key.clone(), digester.digest());
-        let published = self.run(Lane::Transfers, move |inner, cancellation| {
+        let published = self.run_watched(Lane::Transfers, progress, move |inner, cancellation| {
             publish::publish(&inner.root, temporary, &key, cancellation)?;
             Ok(digest)
         });
@@ -242,7 +256,7 @@ impl Inner {
             cancellation,
         };
         let found = copy.run()?;
-        partial.complete(expected, found)
+        partial.complete(expected, found, cancellation)
     }
 
     fn get(&self, key: &Key, size_bytes_max: u64) -> Result<(Vec<u8>, Stat), Failure> {
@@ -352,15 +366,21 @@ impl BlobStore for FileStore {
     fn put<'a>(&'a self, key: &'a Key, body: Body, progress: &'a Progress) -> Call<'a, Digest> {
         let (name, moved) = (key.clone(), progress.clone());
         match body {
-            Body::Bytes(bytes) => Box::pin(self.run(lane_of(key), move |inner, cancellation| {
-                let digest = inner.put_bytes(&name, &bytes, cancellation)?;
-                moved.add(digest.size_bytes);
-                Ok(digest)
-            })),
+            Body::Bytes(bytes) => {
+                Box::pin(
+                    self.run_watched(lane_of(key), progress, move |inner, cancellation| {
+                        let digest = inner.put_bytes(&name, &bytes, cancellation)?;
+                        moved.add(digest.size_bytes);
+                        Ok(digest)
+                    }),
+                )
+            }
             Body::File { path, size_bytes } => {
-                Box::pin(self.run(Lane::Transfers, move |inner, cancellation| {
-                    inner.put_file(&name, &path, size_bytes, &moved, cancellation)
-                }))
+                Box::pin(
+                    self.run_watched(Lane::Transfers, progress, move |inner, cancellation| {
+                        inner.put_file(&name, &path, size_bytes, &moved, cancellation)
+                    }),
+                )
             }
             Body::Stream(reader) => {
                 Box::pin(async move { answer(self.put_stream(key, reader, progress).await) })
@@ -395,10 +415,12 @@ impl BlobStore for FileStore {
         expected: Digest,
         progress: &'a Progress,
     ) -> Call<'a, ()> {
-        let (key, target, progress) = (key.clone(), target.to_owned(), progress.clone());
-        Box::pin(self.run(Lane::Transfers, move |inner, cancellation| {
-            inner.fetch(&key, &target, expected, &progress, cancellation)
-        }))
+        let (key, target, moved) = (key.clone(), target.to_owned(), progress.clone());
+        Box::pin(
+            self.run_watched(Lane::Transfers, progress, move |inner, cancellation| {
+                inner.fetch(&key, &target, expected, &moved, cancellation)
+            }),
+        )
     }
 
     fn load<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Tagged> {

@@ -9,9 +9,10 @@ use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::blocking::{self, Lane, Permits};
-use super::root::{Root, stat_at, sync_directory};
+use super::root::{Root, stat_at};
 use super::temporary::Temporaries;
 use super::{FileStore, place};
+use crate::durable::sync_directory;
 use crate::protocol::answer::Answer;
 use crate::storage::{BlobStore, OpenError, OpenErrorKind, OpenStore, Opening};
 
@@ -196,5 +197,5 @@ fn sync_parent(directory: &Path) -> io::Result<()> {
     let Some(parent) = directory.parent() else {
         return Ok(());
     };
-    Ok(sync_directory(&File::open(parent)?.into())?)
+    Ok(sync_directory(File::open(parent)?)?)
 }

@@ -12,22 +12,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folder of all participants.
-const PARTICIPANTS: &str = "participants";
+use crate::places::{LOST_AND_FOUND, PARTICIPANTS, STATE_FOLDER, STATE_MARK};
+
 /// What the store keeps beside the participants, and what file systems put into a directory.
-const OWN_NAMES: [&str; 3] = [PARTICIPANTS, ".tmp", "lost+found"];
+const OWN_NAMES: [&str; 3] = [PARTICIPANTS, ".tmp", LOST_AND_FOUND];
 /// Names that are looked at: a repository shows itself within a few.
 const LOOKED_AT_MAX: usize = 10_000;
-
-/// What a restore leaves in the directory of a state.
-const STATE_MARK: &str = ".stillpoint/OURS";
 
 /// Says why no repository may be in a directory.
 pub(super) fn check(root: &Path) -> Result<(), String> {
     let state = existing(root);
     let state = state
         .ancestors()
-        .find(|above| above.join(STATE_MARK).is_file());
+        .find(|above| above.join(STATE_FOLDER).join(STATE_MARK).is_file());
     if let Some(state) = state {
         return Err(format!(
             "it lies in {}, the directory of a state: a restore removes what is not in the checkpoint",

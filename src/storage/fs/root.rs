@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use super::failure::failure;
 use super::probe::{Act, Probe};
+use crate::durable::sync_directory;
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::storage::Key;
 use crate::storage::step::Step;
@@ -259,13 +260,4 @@ pub(super) fn mkdir(parent: &OwnedFd, name: &str) -> Result<(), Errno> {
 
 pub(super) fn stat_at(parent: &OwnedFd, name: &str) -> Result<Stat, Errno> {
     rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
-}
-
-/// Syncs a directory. A file system that knows no such thing answers `EINVAL`; there is nothing
-/// more to be had from it.
-pub(super) fn sync_directory(directory: &OwnedFd) -> Result<(), Errno> {
-    match rustix::fs::fsync(directory) {
-        Err(Errno::INVAL) => Ok(()),
-        result => result,
-    }
 }

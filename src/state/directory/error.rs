@@ -1,0 +1,82 @@
+//! Why a state's directory is refused.
+
+use std::path::PathBuf;
+
+use super::{OURS, OWN_FOLDER, Owner};
+use crate::protocol::answer::Failure;
+
+/// Why a directory can't be filled. Nothing in it was touched.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryError {
+    /// It holds something and is not marked as ours.
+    #[error(
+        "{} is neither empty nor marked as ours: it holds {found:?}; name an empty or absent directory, \
+         or adopt the database that lies there (RestoreOptions::adopt_existing)",
+        path.display()
+    )]
+    Foreign {
+        /// The directory.
+        path: PathBuf,
+        /// Something that it holds.
+        found: String,
+    },
+    /// It belongs to another participant, or to one of another repository.
+    #[error(
+        "{} belongs to {found}, not to {wanted}: name another directory, or let what is there be removed \
+         (RestoreOptions::replace_foreign_state)",
+        path.display()
+    )]
+    AnotherOwner {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        found: Owner,
+        /// Who was to have it.
+        wanted: Owner,
+    },
+    /// It is marked as ours, but not so that it could be told whose it is.
+    #[error(
+        "whose {} is, can't be told, since its mark {} can't be understood: {cause}; name another \
+         directory, or let what is there be removed (RestoreOptions::replace_foreign_state)",
+        path.display(),
+        path.join(OWN_FOLDER).join(OURS).display()
+    )]
+    UnreadableMark {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with the mark.
+        cause: String,
+    },
+    /// It is the participant's, but holds what is in no checkpoint and was not made by a state that
+    /// began here: it may be the only copy.
+    #[error(
+        "{} holds {found:?}, which came neither out of a checkpoint nor from a state that began there: if it \
+         is the participant's state, adopt it (RestoreOptions::adopt_existing); if nobody needs it, clear the \
+         directory or let it be removed (RestoreOptions::replace_foreign_state)",
+        path.display()
+    )]
+    Unexplained {
+        /// The directory.
+        path: PathBuf,
+        /// Something that it holds.
+        found: String,
+    },
+    /// Its state is open, or another restore fills it.
+    #[error("{} is in use: {by}", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// By what, as far as the system tells.
+        by: String,
+    },
+    /// It, or its way, is something else than a directory.
+    #[error("{} is not a directory", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Trouble with the file system.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
