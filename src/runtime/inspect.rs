@@ -13,8 +13,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 
-use tokio::task::JoinSet;
-
 use super::calls::{at_once, patiently};
 use super::core::{OPERATOR, SUBTASK};
 use super::driver::Surroundings;
@@ -25,6 +23,7 @@ use super::progress::RestoreProgress;
 use super::repository::done;
 use super::restore::{self, RestoreOptions, RestoreReport, Unfilled, Wanted};
 use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::executor::{JoinError, JoinSet};
 use crate::protocol::answer::{Answer, Digest};
 use crate::protocol::id::{CheckpointId, FileName, ManifestName, ObjectName};
 use crate::protocol::manifest::{Current, Expected, LoadWarning, Loaded, LoadedRoot, Manifest};
@@ -485,6 +484,6 @@ async fn check(
     }
 }
 
-fn internal(error: &tokio::task::JoinError) -> Error {
+fn internal(error: &JoinError) -> Error {
     Error::new(ErrorKind::Internal, format!("a check failed: {error}"))
 }

@@ -41,6 +41,7 @@ mod progress;
 mod repository;
 mod restore;
 mod restored;
+#[cfg(not(madsim))]
 mod threads;
 
 pub use checkpoint::Checkpoint;
@@ -53,4 +54,5 @@ pub use progress::{CheckpointReport, Events, ParticipantEvent, RestoreProgress};
 pub use repository::{Repository, RepositoryBuilder};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use restored::Restored;
+#[cfg(not(madsim))]
 pub use threads::Runtime;

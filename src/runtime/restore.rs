@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use super::calls::patiently;
 use super::core::SUBTASK;
@@ -25,6 +24,7 @@ use super::effects::TRANSFER_BUFFER_BYTES;
 use super::end;
 use super::progress::RestoreProgress;
 use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::executor::{self, JoinSet};
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{CheckpointId, FileName, LocalName, RootId};
@@ -547,7 +547,7 @@ pub(super) async fn again(around: &Surroundings, failure: Failure, tries: u32) -
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::result::Result<T, Failure> + Send + 'static,
 ) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match executor::spawn_blocking(work).await {
         Ok(result) => result.map_err(Error::from),
         Err(error) => Err(Error::new(ErrorKind::Internal, error.to_string())),
     }

@@ -10,12 +10,12 @@
 //! of a mount is gone) hold up neither those of another lane, above all the few small ones that carry
 //! the protocol, nor those of another store.
 
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use tokio::sync::Semaphore;
 
+use crate::executor::{resume_panic, spawn_blocking};
 use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::storage::step::{Step, answer};
 
@@ -115,7 +115,7 @@ where
         // Not reached: nobody closes the semaphores.
         Err(closed) => return Answer::Failed(Failure::new(FailureKind::Other, closed.to_string())),
     };
-    let joined = tokio::task::spawn_blocking(move || {
+    let joined = spawn_blocking(move || {
         let _permit = permit;
         cancellation.check()?;
         steps(&cancellation)
@@ -124,10 +124,10 @@ where
     drop(guard);
     match joined {
         Ok(step) => answer(step),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            Err(error) => Answer::Unknown(Failure::new(FailureKind::Cancelled, error.to_string())),
-        },
+        Err(error) => {
+            let cause = resume_panic(error).to_string();
+            Answer::Unknown(Failure::new(FailureKind::Cancelled, cause))
+        }
     }
 }
 

@@ -1,0 +1,107 @@
+//! What a store must hold once nothing is under way: what is retained refers to, and nothing else.
+
+use std::path::Path;
+use std::time::Duration;
+
+use madsim::time::sleep;
+use stillpoint::protocol::answer::Answer;
+use stillpoint::protocol::id::ObjectName;
+use stillpoint::storage::OpenStore;
+use stillpoint::{
+    Error, FileStanding, Inspection, ManifestStanding, Repository, RestoreOptions, VerifyDepth,
+};
+
+use crate::state::State;
+use crate::world::World;
+
+/// What the cleaner has forgotten to forget is committed now and then: it is looked at so often.
+const LOOKS: u32 = 50;
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Waits until nothing lies there that nobody refers to.
+pub async fn holds(world: &World, repository: &Repository, name: &str) -> Result<(), Error> {
+    let mut garbage = Vec::new();
+    for _ in 0..LOOKS {
+        let inspection = repository.inspect(name).await?;
+        garbage = left(world, &inspection, name).await;
+        if garbage.is_empty() {
+            return sound(world, &inspection, name).await;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    world.broken(format_args!("{name}: clean, and yet there lie {garbage:?}"));
+    Ok(())
+}
+
+/// The objects of a participant that are none of its closure.
+async fn left(world: &World, inspection: &Inspection, name: &str) -> Vec<String> {
+    let folder = format!("participants/{name}/");
+    let store = world.memory.open_store().await;
+    let store = store.unwrap_or_else(|error| unreachable!("{error}"));
+    let Answer::Done(page) = store.list(&folder, None, 100_000).await else {
+        unreachable!("it is in memory");
+    };
+    let mut left = Vec::new();
+    let mut next_snapshots = 0;
+    for object in page.names {
+        let belongs = match object.strip_prefix(&folder).and_then(ObjectName::parse) {
+            Some(ObjectName::Current) => true,
+            Some(ObjectName::Manifest(manifest)) => match inspection.explain_manifest(manifest) {
+                ManifestStanding::Record
+                | ManifestStanding::Snapshot
+                | ManifestStanding::OlderSnapshot => true,
+                // The next whole manifest, which the next commit names.
+                ManifestStanding::UnderWay => {
+                    next_snapshots += 1;
+                    next_snapshots == 1 && manifest.epoch == inspection.manifest().epoch()
+                }
+                _ => false,
+            },
+            Some(ObjectName::Shared(file)) => match inspection.explain(file).await {
+                Ok(explanation) => matches!(explanation.standing, FileStanding::Held { .. }),
+                Err(_) => false,
+            },
+            None => false,
+        };
+        if !belongs {
+            left.push(object);
+        }
+    }
+    left
+}
+
+async fn sound(world: &World, inspection: &Inspection, name: &str) -> Result<(), Error> {
+    for checkpoint in inspection.checkpoints() {
+        let report = inspection
+            .verify(checkpoint.checkpoint, VerifyDepth::Checksums)
+            .await?;
+        if !report.is_sound() {
+            world.broken(format_args!("{name}: {:?}", report.faults));
+        }
+    }
+    Ok(())
+}
+
+/// Every retained checkpoint is restored by a guest, and is what was there at its cut.
+pub async fn comes_back(
+    world: &World,
+    repository: &Repository,
+    name: &'static str,
+    disk: &Path,
+) -> Result<(), Error> {
+    let inspection = repository.inspect(name).await?;
+    for info in inspection.checkpoints() {
+        let directory = disk.join(format!("{name}-{}", info.checkpoint));
+        let options = RestoreOptions::new();
+        inspection
+            .restore(info.checkpoint, &directory, &options)
+            .await?;
+        let state = State::open(name, &directory, false).map_err(Error::from)?;
+        let content = state.read().map_err(Error::from)?;
+        let number = <[u8; 8]>::try_from(&*info.user_bytes).map_or(0, u64::from_le_bytes);
+        let verdict = world.oracle().is(name, number, &content);
+        world.judge(verdict.map(drop));
+        world.note(format_args!("{name}: cut {number} comes back"));
+    }
+    Ok(())
+}
