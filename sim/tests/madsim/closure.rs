@@ -18,12 +18,25 @@ use crate::world::World;
 const LOOKS: u32 = 50;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// Of whom manifest objects may lie about that only the next holder but one deletes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum GivenUp {
+    /// Of claims that were given up.
+    Claims,
+    Nobody,
+}
+
 /// Waits until nothing lies there that nobody refers to.
-pub async fn holds(world: &World, repository: &Repository, name: &str) -> Result<(), Error> {
+pub async fn holds(
+    world: &World,
+    repository: &Repository,
+    name: &str,
+    given_up: GivenUp,
+) -> Result<(), Error> {
     let mut garbage = Vec::new();
     for _ in 0..LOOKS {
         let inspection = repository.inspect(name).await?;
-        garbage = left(world, &inspection, name).await;
+        garbage = left(world, &inspection, name, given_up).await;
         if garbage.is_empty() {
             return sound(world, &inspection, name).await;
         }
@@ -34,7 +47,12 @@ pub async fn holds(world: &World, repository: &Repository, name: &str) -> Result
 }
 
 /// The objects of a participant that are none of its closure.
-async fn left(world: &World, inspection: &Inspection, name: &str) -> Vec<String> {
+async fn left(
+    world: &World,
+    inspection: &Inspection,
+    name: &str,
+    given_up: GivenUp,
+) -> Vec<String> {
     let folder = format!("participants/{name}/");
     let store = world.memory.open_store().await;
     let store = store.unwrap_or_else(|error| unreachable!("{error}"));
@@ -50,10 +68,11 @@ async fn left(world: &World, inspection: &Inspection, name: &str) -> Vec<String>
                 ManifestStanding::Record
                 | ManifestStanding::Snapshot
                 | ManifestStanding::OlderSnapshot => true,
+                _ if manifest.epoch > inspection.manifest().epoch() => given_up == GivenUp::Claims,
                 // The next whole manifest, which the next commit names.
                 ManifestStanding::UnderWay => {
                     next_snapshots += 1;
-                    next_snapshots == 1 && manifest.epoch == inspection.manifest().epoch()
+                    next_snapshots == 1
                 }
                 _ => false,
             },
@@ -80,6 +99,21 @@ async fn sound(world: &World, inspection: &Inspection, name: &str) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// A holder that comes only to clean leaves nothing behind: one that comes after it has a higher
+/// epoch than whoever gave up a claim.
+pub async fn is_left_clean(
+    world: &World,
+    repository: &Repository,
+    name: &'static str,
+) -> Result<(), Error> {
+    for _ in 0..2 {
+        let claim = repository.claim(name).await?;
+        claim.clean().await?;
+        claim.close().await?;
+    }
+    holds(world, repository, name, GivenUp::Nobody).await
 }
 
 /// Every retained checkpoint is restored by a guest, and is what was there at its cut.

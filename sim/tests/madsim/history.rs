@@ -357,6 +357,7 @@ impl Supervisor {
                     .open()
                     .await?;
                 for name in PARTICIPANTS {
+                    closure::is_left_clean(&world, &opened, name).await?;
                     closure::comes_back(&world, &opened, name, &disk).await?;
                 }
                 Ok::<(), stillpoint::Error>(())

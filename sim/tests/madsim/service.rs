@@ -18,7 +18,7 @@ use stillpoint::{
     RestoreOptions,
 };
 
-use crate::closure;
+use crate::closure::{self, GivenUp};
 use crate::oracle::Cut;
 use crate::state::State;
 use crate::store::Remote;
@@ -608,7 +608,13 @@ impl Life {
             ));
         }
         self.participant.cleaned().await?;
-        closure::holds(&service.world, &service.repository, service.name).await?;
+        closure::holds(
+            &service.world,
+            &service.repository,
+            service.name,
+            GivenUp::Claims,
+        )
+        .await?;
         while service.world.waiting(service.name) > 0 {
             sleep(Duration::from_millis(100)).await;
         }

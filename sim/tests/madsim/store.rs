@@ -105,7 +105,7 @@ impl Server {
         let world = Arc::clone(&self.world);
         let (faulty, profile) = (world.is_faulty(), world.profile);
         let begun = now();
-        if matches!(what, "piece" | "put" | "swap") && faulty && one_in(8) {
+        if matches!(what, "piece" | "put" | "swap") && faulty && one_in(profile.ambushed_one_in) {
             world.ambush.notify_one();
         }
         if faulty && profile.slow && one_in(10) {

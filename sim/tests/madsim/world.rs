@@ -129,6 +129,8 @@ pub struct Profile {
     pub periodic: bool,
     pub drops: bool,
     pub one_transfer: bool,
+    /// One in so many of the calls that matter most has a fault brought about.
+    pub ambushed_one_in: u64,
 }
 
 impl Profile {
@@ -146,6 +148,7 @@ impl Profile {
             periodic: one_in(3),
             drops: one_in(2),
             one_transfer: one_in(3),
+            ambushed_one_in: [10, 30, 100][usize::try_from(below(3)).unwrap_or(0)],
         }
     }
 }
