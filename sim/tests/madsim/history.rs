@@ -10,12 +10,12 @@
 //! generator, or from tokio's, which is seeded as well.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use madsim::net::NetSim;
-use madsim::runtime::{Handle, NodeHandle};
+use madsim::runtime::{Handle, NodeHandle, Runtime};
 use madsim::time::{sleep, timeout};
 use stillpoint::Repository;
 use tokio::runtime::{Builder, RngSeed};
@@ -29,6 +29,8 @@ const DISKS: u32 = 3;
 const FAULTY_MS: u64 = 60_000;
 /// How long it may take until all is well again, replacements and all.
 const HEALED_WITHIN: Duration = Duration::from_secs(600);
+/// Of the whole history: nothing in it waits so long.
+const TIME_MAX: Duration = Duration::from_secs(3600);
 /// How long the tasks of a node that was killed take to be dropped.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -37,35 +39,40 @@ pub fn run(seed: u64, planted: Option<Planted>) -> Told {
     let disks = disks();
     let path = disks.path().to_owned();
     let tokio = seeded(seed);
+    // A panic ends the executor, and not what was told until then.
+    let place = Arc::new(OnceLock::new());
+    let kept = Arc::clone(&place);
     let thread = thread::Builder::new().name(format!("seed {seed}"));
     let running = thread.spawn(move || {
-        let runtime =
-            madsim::runtime::Runtime::with_seed_and_config(seed, madsim::Config::default());
-        // Nothing of tokio's runs in it. What is told apart here is where its generator is.
+        let mut runtime = Runtime::with_seed_and_config(seed, madsim::Config::default());
+        runtime.set_time_limit(TIME_MAX);
         tokio.block_on(tokio::task::unconstrained(async move {
             runtime.block_on(async move {
-                let world = Arc::new(World::new(path, planted));
-                let over = Arc::clone(&world);
+                let world = kept.get_or_init(|| Arc::new(World::new(path, planted)));
                 tokio::select! {
                     biased;
-                    () = over.over.notified() => {}
-                    () = history(Arc::clone(&world)) => {}
+                    () = world.over.notified() => {}
+                    () = history(Arc::clone(world)) => {}
                 }
-                world.told()
-            })
-        }))
+            });
+        }));
     });
     let running = running.unwrap_or_else(|error| panic!("no thread: {error}"));
-    running.join().unwrap_or_else(|_| Told {
-        broken: Some("something panicked, as told above".to_owned()),
-        ..Told::default()
-    })
+    let ended = running.join();
+    let mut told = place.get().map(|world| world.told()).unwrap_or_default();
+    if let Err(panic) = ended {
+        let message = panic.downcast_ref::<String>().map(String::as_str);
+        let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+        let message = format!("a panic: {}", message.unwrap_or("of no words"));
+        told.broken.get_or_insert(message);
+    }
+    told
 }
 
-/// tokio draws as well, for whom a watched value wakes first, and which branch of a `select!` goes
-/// first: from a generator that each thread has, seeded anew for each thread of a process, unless
-/// the thread is in a runtime with a seed. It is seeded so often as threads have come: the worker
-/// has, once it has done something.
+/// A runtime of tokio's whose seed this thread takes over while it is in it. Nothing runs there: but
+/// tokio's channels and `select!` draw, whom to wake or to look at first, from a generator of the
+/// thread, which is another in each thread of a process unless such a runtime says which. Each
+/// thread that enters draws the next seed, so that its worker has to have entered before.
 fn seeded(seed: u64) -> tokio::runtime::Runtime {
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
@@ -245,6 +252,9 @@ impl Supervisor {
     async fn kill_store(&self) {
         self.world.note("store: killed");
         self.world.struck(Struck::StoreKilled);
+        if PARTICIPANTS.iter().any(|name| self.world.waiting(name) > 0) {
+            self.world.struck(Struck::StoreKilledWhileAwaited);
+        }
         Handle::current().kill(self.store.id());
         // Now and then for longer than a checkpoint may take.
         let long = if one_in(4) { 30_000 } else { 3000 };

@@ -116,7 +116,7 @@ impl StateBackend for Backend {
     fn is_restored_from(&self, directory: &Path) -> bool {
         match self {
             Self::Memory(state) | Self::Late(state) => state.is_restored_from(directory),
-            Self::Files(state) => &*state.directory == directory,
+            Self::Files(state) => *state.directory == directory,
         }
     }
 

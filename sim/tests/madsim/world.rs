@@ -48,14 +48,16 @@ pub enum Struck {
     CheckpointExpired,
     CheckpointFailed,
     InDoubt,
-    CompletedInDeadStore,
+    StoreKilledWhileAwaited,
     Triggered,
+    Guest,
+    GuestDropped,
     Completed,
     Healed,
 }
 
 impl Struck {
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::Killed,
         Self::KilledDuringUpload,
         Self::KilledDuringSwap,
@@ -86,8 +88,10 @@ impl Struck {
         Self::CheckpointExpired,
         Self::CheckpointFailed,
         Self::InDoubt,
-        Self::CompletedInDeadStore,
+        Self::StoreKilledWhileAwaited,
         Self::Triggered,
+        Self::Guest,
+        Self::GuestDropped,
         Self::Completed,
         Self::Healed,
     ];
