@@ -51,7 +51,7 @@ test: setup
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- explore --states-min 1000000
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- crash-points sim/tests/scenarios/*.txt
 	$(SAY) '== the runtime on a simulated executor, histories of fixed seeds: some 4 minutes on 2 cores the first time'
-	@MADSIM_TEST_SEED=1 MADSIM_TEST_NUM=100 RUSTFLAGS='$(SIMULATED)' $(CARGO) test --target-dir target/madsim --package stillpoint-sim --features suite --test madsim
+	@MADSIM_TEST_SEED=1 MADSIM_TEST_NUM=200 RUSTFLAGS='$(SIMULATED)' $(CARGO) test --target-dir target/madsim --package stillpoint-sim --features suite --test madsim
 	$(SAY) '== specifications, if there is a Java to check them: some 4 minutes on 2 cores'
 	@if command -v java >/dev/null; then specs/check; \
 	elif [ -n "$${STILLPOINT_NOTHING_SKIPPED-}" ]; then echo 'specs/check needs java, and nothing may be skipped' >&2; exit 1; \

@@ -32,7 +32,7 @@ use stillpoint_sim::reproduce::revision;
 use world::{Planted, Struck, Told};
 
 const FIRST_SEED: u64 = 1;
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 200;
 /// Lines of a broken history that are shown.
 const LINES_SHOWN: usize = 60;
 
