@@ -28,6 +28,8 @@ const CLAIM_DEADLINE: Duration = Duration::from_secs(10);
 pub const CLOSE_DEADLINE: Duration = Duration::from_secs(5);
 const PROGRESS_DEADLINE: Duration = Duration::from_secs(2);
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Of one file of a state, a pack at most: each may be nearly as slow as one that stands still.
+const PIECES_MAX: u32 = 16;
 /// Beyond a deadline: what the executor's own steps and the shortest sleeps take.
 const SLACK: Duration = Duration::from_millis(200);
 
@@ -253,8 +255,9 @@ impl Service {
         if self.world.is_faulty() && one_in(3) {
             let deadline = millis_below(3000);
             options = options.deadline(deadline);
-            // What is being fetched is awaited.
-            within = Some(Within::of(&self.world, deadline + PROGRESS_DEADLINE * 2));
+            // What is being fetched is awaited for as long as it moves.
+            let fetched = PROGRESS_DEADLINE * PIECES_MAX;
+            within = Some(Within::of(&self.world, deadline + fetched));
         }
         let restored = loop {
             let restoring = claim.restore_with(&self.directory, &options);
