@@ -18,12 +18,13 @@ use crate::world::World;
 const LOOKS: u32 = 50;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Of whom manifest objects may lie about that only the next holder but one deletes.
+/// Whether manifest objects may lie about that a later holder deletes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum GivenUp {
-    /// Of claims that were given up.
-    Claims,
-    Nobody,
+pub enum Later {
+    /// Those of claims that were given up, and a record of the holder's own that came late, after it
+    /// had been deleted.
+    Deletes,
+    Nothing,
 }
 
 /// Waits until nothing lies there that nobody refers to.
@@ -31,12 +32,12 @@ pub async fn holds(
     world: &World,
     repository: &Repository,
     name: &str,
-    given_up: GivenUp,
+    later: Later,
 ) -> Result<(), Error> {
     let mut garbage = Vec::new();
     for _ in 0..LOOKS {
         let inspection = repository.inspect(name).await?;
-        garbage = left(world, &inspection, name, given_up).await;
+        garbage = left(world, &inspection, name, later).await;
         if garbage.is_empty() {
             return sound(world, &inspection, name).await;
         }
@@ -47,12 +48,7 @@ pub async fn holds(
 }
 
 /// The objects of a participant that are none of its closure.
-async fn left(
-    world: &World,
-    inspection: &Inspection,
-    name: &str,
-    given_up: GivenUp,
-) -> Vec<String> {
+async fn left(world: &World, inspection: &Inspection, name: &str, later: Later) -> Vec<String> {
     let folder = format!("participants/{name}/");
     let store = world.memory.open_store().await;
     let store = store.unwrap_or_else(|error| unreachable!("{error}"));
@@ -68,13 +64,13 @@ async fn left(
                 ManifestStanding::Record
                 | ManifestStanding::Snapshot
                 | ManifestStanding::OlderSnapshot => true,
-                _ if manifest.epoch > inspection.manifest().epoch() => given_up == GivenUp::Claims,
+                _ if manifest.epoch > inspection.manifest().epoch() => later == Later::Deletes,
                 // The next whole manifest, which the next commit names.
                 ManifestStanding::UnderWay => {
                     next_snapshots += 1;
                     next_snapshots == 1
                 }
-                _ => false,
+                _ => later == Later::Deletes,
             },
             Some(ObjectName::Shared(file)) => match inspection.explain(file).await {
                 Ok(explanation) => matches!(explanation.standing, FileStanding::Held { .. }),
@@ -113,7 +109,7 @@ pub async fn is_left_clean(
         claim.clean().await?;
         claim.close().await?;
     }
-    holds(world, repository, name, GivenUp::Nobody).await
+    holds(world, repository, name, Later::Nothing).await
 }
 
 /// Every retained checkpoint is restored by a guest, and is what was there at its cut.

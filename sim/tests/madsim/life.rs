@@ -12,7 +12,7 @@ use madsim::time::{sleep, timeout};
 use stillpoint::protocol::answer::Failure;
 use stillpoint::{Checkpoint, Error, ErrorKind, Participant, VerifyDepth};
 
-use crate::closure::{self, GivenUp};
+use crate::closure::{self, Later};
 use crate::oracle::Cut;
 use crate::service::{CLOSE_DEADLINE, End, Service, Within};
 use crate::state::State;
@@ -309,7 +309,7 @@ impl Life {
             &service.world,
             &service.repository,
             service.name,
-            GivenUp::Claims,
+            Later::Deletes,
         )
         .await?;
         while service.world.waiting(service.name) > 0 {

@@ -33,8 +33,8 @@ use world::{Planted, Struck, Told};
 
 const FIRST_SEED: u64 = 1;
 const SEEDS: u64 = 200;
-/// Lines of a broken history that are shown.
-const LINES_SHOWN: usize = 60;
+/// Lines of a broken history that are shown, its last; `MADSIM_TEST_LINES` asks for more.
+const LINES_SHOWN: u64 = 60;
 
 fn asked_for(variable: &str, otherwise: u64) -> u64 {
     match std::env::var(variable) {
@@ -61,7 +61,8 @@ fn command(seed: u64) -> String {
 
 /// Ends the test with what somebody needs who wants to see it again.
 fn tell(seed: u64, told: &Told, what: &str) -> ! {
-    let lines = &told.lines[told.lines.len().saturating_sub(LINES_SHOWN)..];
+    let shown = usize::try_from(asked_for("MADSIM_TEST_LINES", LINES_SHOWN)).unwrap_or(usize::MAX);
+    let lines = &told.lines[told.lines.len().saturating_sub(shown)..];
     panic!(
         "{}\n\nseed {seed}, revision {}: {what}\n{}",
         lines.join("\n"),
