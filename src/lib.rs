@@ -100,6 +100,8 @@ mod durable;
 #[cfg(feature = "runtime")]
 pub mod error;
 #[cfg(feature = "runtime")]
+mod executor;
+#[cfg(feature = "runtime")]
 mod places;
 pub mod protocol;
 #[cfg(feature = "runtime")]
@@ -119,12 +121,14 @@ pub use config::{Config, CoordinatorConfig};
 pub use error::{Error, ErrorKind, Result};
 #[cfg(feature = "runtime")]
 pub use protocol::id::CheckpointId;
+#[cfg(all(feature = "runtime", not(madsim)))]
+pub use runtime::Runtime;
 #[cfg(feature = "runtime")]
 pub use runtime::{
     Checkpoint, CheckpointInfo, CheckpointReport, Claim, CollectReport, Events, Explanation,
     FileInfo, FileStanding, Inspection, ManifestStanding, Participant, ParticipantEvent,
     Repository, RepositoryBuilder, RestoreOptions, RestoreProgress, RestoreReport, Restored,
-    Runtime, VerifyDepth, VerifyReport,
+    VerifyDepth, VerifyReport,
 };
 #[cfg(feature = "runtime")]
 pub use state::MemoryState;

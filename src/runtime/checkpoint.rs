@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::core::Fate;
 use super::driver::Driver;
 use super::progress::CheckpointReport;
+#[cfg(not(madsim))]
 use super::threads;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -81,6 +82,7 @@ impl Checkpoint {
     ///
     /// # Panics
     /// When called in an asynchronous task, which would hold up what it waits for.
+    #[cfg(not(madsim))]
     pub fn wait(&self) -> Result<CheckpointReport> {
         if let Some(known) = &*self.fate.borrow() {
             return known.clone();

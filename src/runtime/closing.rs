@@ -16,6 +16,7 @@ use super::core::{Input, Standing};
 use super::driver::Driver;
 use super::end;
 use crate::error::{Error, Phase};
+use crate::executor::spawn_blocking;
 use crate::protocol::coordinator::Event;
 
 type Outcome = Option<Result<(), Error>>;
@@ -76,6 +77,6 @@ impl Driver {
         while tasks.join_next().await.is_some() {}
         // Whoever closes the state next finds nobody else at it.
         let held = self.let_go();
-        let _ = tokio::task::spawn_blocking(move || drop(held)).await;
+        let _ = spawn_blocking(move || drop(held)).await;
     }
 }

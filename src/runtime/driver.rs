@@ -18,9 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::budget::Budget;
@@ -31,6 +29,7 @@ use super::progress::{Events, ParticipantEvent, Reporter};
 use super::{effects, end};
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Phase};
+use crate::executor::{Handle, JoinSet};
 use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::protocol::coordinator::{Coordinator, Identity};
 use crate::protocol::id::{CheckpointId, ObjectName};

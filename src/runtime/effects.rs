@@ -7,6 +7,7 @@ use super::calls::{self, at_once, patiently};
 use super::core::{Content, Effect, Input, Upload, Work};
 use super::driver::Driver;
 use super::progress::ParticipantEvent;
+use crate::executor::spawn_blocking;
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::coordinator::Event;
 use crate::protocol::file::{FileDescription, FileKind};
@@ -37,7 +38,7 @@ pub(super) async fn perform(driver: Arc<Driver>, effect: Effect) {
         Effect::Settle(settling) => {
             tokio::time::sleep(SETTLE_AFTER).await;
             // What a panic of the backend leaves, securing the cut will tell.
-            let _ = tokio::task::spawn_blocking(move || settling.settle()).await;
+            let _ = spawn_blocking(move || settling.settle()).await;
         }
         Effect::Upload(upload) => {
             let ended = self::upload(&driver, upload).await;
@@ -46,11 +47,11 @@ pub(super) async fn perform(driver: Arc<Driver>, effect: Effect) {
         Effect::Delete(name) => delete(&driver, name).await,
         Effect::Prepare(backend, checkpoint) => {
             // What a panic of the backend leaves, the cut will meet again.
-            let _ = tokio::task::spawn_blocking(move || backend.prepare()).await;
+            let _ = spawn_blocking(move || backend.prepare()).await;
             driver.prepared(checkpoint);
         }
         Effect::Stored(directory) => {
-            let noted = tokio::task::spawn_blocking(move || directory.note_stored()).await;
+            let noted = spawn_blocking(move || directory.note_stored()).await;
             if let Ok(Err(failure)) = noted {
                 tracing::warn!(%failure, "it was not noted that an adopted state is stored");
             }
@@ -112,7 +113,7 @@ fn about(token: &StoreToken) -> (Work, String) {
 }
 
 async fn secure(driver: &Arc<Driver>, checkpoint: CheckpointId, cut: Cut, files: Vec<LocalName>) {
-    let secured = tokio::task::spawn_blocking(move || cut.secure(&files)).await;
+    let secured = spawn_blocking(move || cut.secure(&files)).await;
     let secured = secured.unwrap_or_else(|error| {
         let cause = format!("the state backend failed: {error}");
         Err(Failure::new(FailureKind::Other, cause))
@@ -160,7 +161,7 @@ async fn upload(driver: &Arc<Driver>, upload: Upload) -> Uploaded {
         mark(driver, description, Arc::clone(file)).await;
     }
     // The file on its way may be held for its snapshot no more: its link goes where it may block.
-    drop(tokio::task::spawn_blocking(move || drop(content)));
+    drop(spawn_blocking(move || drop(content)));
     Uploaded {
         to,
         checkpoint,
@@ -254,8 +255,7 @@ async fn mark(
     ) else {
         return;
     };
-    let marked =
-        tokio::task::spawn_blocking(move || directory.mark(root, &description, file.path()));
+    let marked = spawn_blocking(move || directory.mark(root, &description, file.path()));
     if let Ok(Err(failure)) = marked.await {
         tracing::debug!(%failure, "a stored file was not marked");
     }

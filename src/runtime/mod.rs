@@ -42,6 +42,7 @@ mod repository;
 mod restore;
 mod restored;
 mod side_by_side;
+#[cfg(not(madsim))]
 mod threads;
 
 pub use checkpoint::Checkpoint;
@@ -54,4 +55,5 @@ pub use progress::{CheckpointReport, Events, ParticipantEvent, RestoreProgress};
 pub use repository::{Repository, RepositoryBuilder};
 pub use restore::{RestoreOptions, RestoreReport};
 pub use restored::Restored;
+#[cfg(not(madsim))]
 pub use threads::Runtime;

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::runtime::Handle;
-
 use super::budget::Budget;
 use super::calls::at_once;
 use super::driver::Surroundings;
@@ -13,6 +11,7 @@ use super::name::{self, PARTICIPANTS_PREFIX};
 use super::participant::Claim;
 use crate::config::Config;
 use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::executor::Handle;
 use crate::protocol::answer::Answer;
 use crate::storage::{BlobStore, OpenError, OpenErrorKind, OpenStore, Prefixed};
 

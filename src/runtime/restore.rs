@@ -29,6 +29,7 @@ use super::end;
 use super::progress::RestoreProgress;
 use super::side_by_side::side_by_side;
 use crate::error::{Error, ErrorKind, Phase, Result};
+use crate::executor;
 use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{CheckpointId, Epoch, FileName, LocalName, RootId};
@@ -576,7 +577,7 @@ pub(super) async fn again(around: &Surroundings, failure: Failure, tries: u32) -
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::result::Result<T, Failure> + Send + 'static,
 ) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match executor::spawn_blocking(work).await {
         Ok(result) => result.map_err(Error::from),
         Err(error) => Err(Error::new(ErrorKind::Internal, error.to_string())),
     }

@@ -2,9 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use tokio::task::JoinSet;
-
 use crate::error::{Error, ErrorKind, Result};
+use crate::executor::JoinSet;
 
 /// Runs tasks beside each other, so many at once, and tells the end of each as it comes. Once that is
 /// answered with a break, no more are begun. Returns when all that were begun have ended; dropped, it

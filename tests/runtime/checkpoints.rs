@@ -109,6 +109,17 @@ async fn a_checkpoint_that_is_given_up_wastes_no_upload() {
     assert_eq!(store.names("/shared/").await.len(), 11);
 }
 
+/// The cleaner has nothing to do with a cut that nobody has taken yet.
+#[tokio::test]
+async fn whoever_waits_for_the_cleaner_need_not_take_a_cut_first() {
+    let mut config = config();
+    config.checkpoints.interval = Some(Duration::from_millis(10));
+    let repository = open(Faulty::new(), config).await;
+    let (_state, participant) = start(&repository).await;
+    in_time(participant.triggered()).await.unwrap();
+    in_time(participant.cleaned()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_checkpoint_expires() {
     let store = Faulty::new();

@@ -6,7 +6,7 @@ use core::fmt;
 
 use super::files::{File, FileKey, Remote};
 use super::reply::Said;
-use super::snapshot::Phase;
+use super::snapshot::{Phase, Snapshot};
 use super::{Life, Subtask};
 use crate::protocol::answer::Digest;
 use crate::protocol::file::FileKind;
@@ -376,6 +376,22 @@ impl Subtask {
             count: self.deletes.len(),
             name,
         })
+    }
+
+    /// Whether a cut is all that is asked of it, if anything is: it has nothing to store, to answer or
+    /// to delete.
+    #[must_use]
+    pub fn waits_for_cuts_only(&self) -> bool {
+        let is_storing = |snapshot: &Snapshot| match snapshot.phase {
+            Phase::Triggered => false,
+            Phase::Storing { .. } => true,
+        };
+        self.attaching.is_none()
+            && !self.snapshots.values().any(is_storing)
+            && self.replies.is_empty()
+            && !self.holds.values().any(|hold| hold.securing)
+            && self.uploads.is_empty()
+            && self.deletes.is_empty()
     }
 
     fn waiting_for_files(&self, checkpoint: CheckpointId, missing: usize) -> Waiting {

@@ -7,6 +7,7 @@ use crate::protocol::answer::Answer;
 use crate::protocol::coordinator;
 use crate::protocol::id::AttemptId;
 use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
+use crate::protocol::subtask::Subtask;
 use crate::protocol::time::Timestamp;
 
 /// How far the cleaner has come.
@@ -35,10 +36,11 @@ impl Core {
         if self.cleaning.receiver_count() == 0 {
             return;
         }
+        // A cut that the user has not taken yet leaves nothing to delete, and may be long in coming.
         let owns_nothing = self
             .subtask
             .as_ref()
-            .is_none_or(|subtask| subtask.pending_reason().is_none());
+            .is_none_or(Subtask::waits_for_cuts_only);
         let own = self.own_attempt();
         let manifest = self.coordinator.view().manifest;
         let cleaning = Cleaning {

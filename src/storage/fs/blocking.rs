@@ -11,12 +11,12 @@
 //! the protocol, nor those of another store; a transfer that waits for its permit makes progress as
 //! long as those before it do.
 
-use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::executor::{resume_panic, spawn_blocking};
 use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::storage::Progress;
 use crate::storage::step::{Step, answer};
@@ -160,7 +160,7 @@ where
         Err(closed) => return Answer::Failed(Failure::new(FailureKind::Other, closed.to_string())),
     };
     progress.has_its_turn();
-    let joined = tokio::task::spawn_blocking(move || {
+    let joined = spawn_blocking(move || {
         let _permit = permit;
         cancellation.check()?;
         steps(&cancellation)
@@ -169,10 +169,10 @@ where
     drop(guard);
     match joined {
         Ok(step) => answer(step),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => resume_unwind(panic),
-            Err(error) => Answer::Unknown(Failure::new(FailureKind::Cancelled, error.to_string())),
-        },
+        Err(error) => {
+            let cause = resume_panic(error).to_string();
+            Answer::Unknown(Failure::new(FailureKind::Cancelled, cause))
+        }
     }
 }
 
