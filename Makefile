@@ -15,7 +15,7 @@ COMMAND = --features cli,rocksdb --bin stillpoint
 SAY = @printf '%s\n' >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quickstart test setup
+.PHONY: help demo quickstart test setup sim-figures
 
 help:
 	@printf '%s\n' 'make quickstart   three checkpoints, a simulated crash, a restore; state in memory; needs no C++'
@@ -47,6 +47,7 @@ test: setup
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --seeds 0..100000
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --length long --seeds 0..100
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- marks --seeds 0..20000
+	@$(CARGO) run --quiet --release --package stillpoint-sim -- digests --seeds 0..5 | cmp - sim/tests/golden_digests.txt
 	$(SAY) '== every order of what can happen at small bounds, and every crash point: some 3 minutes on 2 cores'
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- explore --states-min 1000000
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- crash-points sim/tests/scenarios/*.txt
@@ -60,3 +61,20 @@ test: setup
 	@$(WITH_ROCKSDB) && $(CARGO) test --features rocksdb,cli
 	$(SAY) '== snapshots once more, of the binding that takes MultiThreaded for granted: some 3 minutes the first time'
 	@$(WITH_ROCKSDB) && $(CARGO) test --package stillpoint --features rocksdb,rocksdb/multi-threaded-cf --test state_rocksdb
+
+# The result files of the simulator and the page that shows them; some 10 minutes on 2 cores. A soak is asked for by itself:
+# make sim-soak MINUTES=40
+SIMULATOR = $(CARGO) run --quiet --release --package stillpoint-sim --
+MINUTES ?= 40
+.PHONY: sim-soak
+sim-figures:
+	@$(SIMULATOR) bench --json >sim/results/bench.json
+	@$(SIMULATOR) bugs --ranges 25 --stories --json >sim/results/bugs.json
+	@$(SIMULATOR) run --seeds 0..100000 --json >sim/results/run.json
+	@$(SIMULATOR) marks --seeds 0..20000 --json >sim/results/marks.json
+	@$(SIMULATOR) explore --json >sim/results/explore.json
+	@$(SIMULATOR) crash-points sim/tests/scenarios/*.txt --json >sim/results/crash-points.json
+	@STILLPOINT_REWRITE=1 $(CARGO) test --quiet --package stillpoint-sim --test figures
+
+sim-soak:
+	@$(SIMULATOR) soak --minutes $(MINUTES) --result sim/results/soak.json

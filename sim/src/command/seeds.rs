@@ -203,6 +203,8 @@ pub(super) fn bench(bench: &Bench, json: bool) -> Option<Class> {
                 "seeds_per_s": results[0].3,
                 "events_per_seed": results[0].2 / results[0].1.max(1),
                 "events_per_s": results[1].4,
+                "revision": reproduce::revision(),
+                "machine": super::soak::machine(),
             })
         );
     } else {

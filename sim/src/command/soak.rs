@@ -260,7 +260,7 @@ fn result(shared: &Shared<'_>, seen: &Seen) -> serde_json::Value {
 }
 
 /// What it ran on.
-fn machine() -> serde_json::Value {
+pub(super) fn machine() -> serde_json::Value {
     let about = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = about
         .lines()

@@ -235,7 +235,7 @@ impl World {
         let id = self.addressee(id);
         match &message {
             Message::Acknowledge(said) => {
-                self.note_acknowledged(id);
+                self.note_acknowledged(id, said);
                 let is_honest =
                     self.garbled.is_empty() || !self.garbled.contains(&hash_of(&message));
                 let checkpoint = Some(said.checkpoint);

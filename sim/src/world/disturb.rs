@@ -156,6 +156,7 @@ impl World {
 
     /// The machine under a directory loses its power: every process on it dies.
     pub(super) fn cut_power(&mut self, choices: &mut Choices) {
+        self.note_power_cut();
         self.tell(
             || "faults".to_owned(),
             Kind::Fault,

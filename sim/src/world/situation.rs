@@ -5,10 +5,11 @@
 //! drop. Each is reached by fewer than one short seed in ten and by more than one in ten thousand;
 //! a class that is never reached has lost its road there, and what it would find is not looked for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use stillpoint::protocol::id::{CheckpointId, FileName, ObjectName};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, FileName, ObjectName};
 use stillpoint::protocol::manifest::{Change, Record};
+use stillpoint::protocol::message::Acknowledge;
 use stillpoint::protocol::store::StoreCall;
 
 use super::World;
@@ -59,8 +60,19 @@ situations! {
     DeposedLeaderDeleted,
     /// A leader that had been deposed heard an acknowledgement.
     DeposedLeaderAcknowledged,
-    /// Six claims followed each other with nothing completed between them.
-    SixClaimsInARow,
+    /// A commit took effect while its coordinator stood still.
+    CommitOfOneThatStandsStill,
+    /// A leader that had been deposed twice over had a manifest object deleted.
+    DeposedLeaderSwept,
+    /// Checkpoints completed under four leaders.
+    FourLeadersCompleted,
+    /// Eight claims followed each other with nothing completed between them.
+    EightClaimsInARow,
+    // ---- power ----
+    /// The power was cut while `CURRENT` was being swapped.
+    PowerCutInASwap,
+    /// The power was cut for the fifth time.
+    FifthPowerCut,
     // ---- attempts and restores ----
     /// An attempt uploaded although another of its subtask is named.
     UnnamedAttemptUploaded,
@@ -69,6 +81,13 @@ situations! {
     /// Two restores of different checkpoints were under way.
     RestoresOfDifferentCheckpoints,
     // ---- checkpoints ----
+    /// An acknowledgement that a later one of its attempt has overtaken brings a file that the later
+    /// one is without, an earlier one had, and no retained checkpoint holds.
+    OvertakenOneKeepsAFile,
+    /// A checkpoint completed after ten in a row had been aborted.
+    CompletedAfterTenAborts,
+    /// One commit condemned twenty files.
+    TwentyCondemnedAtOnce,
     /// A checkpoint completed while the store failed everything else.
     CompletedInAnOutage,
     /// A checkpoint completed with nothing new in it but packs.
@@ -93,6 +112,50 @@ pub struct Situations {
     /// Claims since the last completion.
     claims_in_a_row: u32,
     removed: BTreeSet<FileName>,
+    power_cuts: u32,
+    /// What each attempt's newest acknowledgement named, as coordinators heard it, and all that
+    /// earlier ones had named.
+    heard: BTreeMap<AttemptId, Heard>,
+    /// The epochs under which a checkpoint has completed.
+    completed_under: BTreeSet<Epoch>,
+    /// How many aborts there had been at the last completion.
+    aborts_before: usize,
+}
+
+/// What coordinators have heard an attempt acknowledge.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Heard {
+    newest: CheckpointId,
+    names: BTreeSet<FileName>,
+    /// In any acknowledgement, with the oldest checkpoint that it was for.
+    first: BTreeMap<FileName, CheckpointId>,
+}
+
+impl Heard {
+    /// The names of an acknowledgement that the newest one has overtaken and is without, although
+    /// an earlier one had them.
+    fn hear(&mut self, checkpoint: CheckpointId, names: BTreeSet<FileName>) -> Vec<FileName> {
+        let mut kept = Vec::new();
+        if checkpoint < self.newest {
+            let missing = names.difference(&self.names).copied();
+            kept = missing
+                .filter(|name| {
+                    self.first
+                        .get(name)
+                        .is_some_and(|first| *first < checkpoint)
+                })
+                .collect();
+        }
+        for name in &names {
+            let first = self.first.entry(*name).or_insert(checkpoint);
+            *first = checkpoint.min(*first);
+        }
+        if checkpoint > self.newest {
+            self.newest = checkpoint;
+            self.names = names;
+        }
+        kept
+    }
 }
 
 impl Default for Situations {
@@ -102,6 +165,10 @@ impl Default for Situations {
             completions_in_a_row: 0,
             claims_in_a_row: 0,
             removed: BTreeSet::new(),
+            power_cuts: 0,
+            heard: BTreeMap::new(),
+            completed_under: BTreeSet::new(),
+            aborts_before: 0,
         }
     }
 }
@@ -175,8 +242,18 @@ impl World {
                 self.situations.removed.insert(*name);
                 self.note(Situation::DeleteLandedAfterItsCaller, is_dead);
             }
+            Effect::Removed(ObjectName::Manifest(_)) => {
+                let epochs = &self.watch.facts.epochs;
+                let epoch = match caller {
+                    Caller::Coordinator(process) => epochs.get(&process),
+                    Caller::Guest(_) | Caller::Attempt(_) | Caller::Restore(_) => None,
+                };
+                let newest = self.watch.facts.durable.epoch;
+                let twice = epoch.is_some_and(|epoch| epoch.next() < newest);
+                self.note(Situation::DeposedLeaderSwept, twice);
+            }
             Effect::Stored(ObjectName::Current | ObjectName::Manifest(_), _)
-            | Effect::Removed(ObjectName::Current | ObjectName::Manifest(_)) => {}
+            | Effect::Removed(ObjectName::Current) => {}
         }
     }
 
@@ -184,6 +261,8 @@ impl World {
     pub(super) fn note_committed(&mut self, caller: Option<Caller>, record: &Record) {
         let is_dead = caller.is_some_and(|caller| !self.lives(caller));
         self.note(Situation::CommitLandedAfterItsLeader, is_dead);
+        let still = caller.is_some_and(|caller| self.caller_paused_until(caller) > self.now);
+        self.note(Situation::CommitOfOneThatStandsStill, still);
         let outage = self.outage.0 > self.now && !self.healed;
         let mut completes = false;
         for change in &record.changes {
@@ -197,20 +276,23 @@ impl World {
                     self.note(Situation::CompletedInAnOutage, outage);
                     self.note(Situation::CompletedWithoutNewState, packs);
                     self.situations.claims_in_a_row = 0;
+                    self.note_completed(record.epoch);
                 }
                 Change::Claim { .. } => {
                     self.situations.claims_in_a_row += 1;
-                    let six = self.situations.claims_in_a_row == 6;
+                    let eight = self.situations.claims_in_a_row == 8;
                     self.note(Situation::ClaimOfTheDead, is_dead);
-                    self.note(Situation::SixClaimsInARow, six);
+                    self.note(Situation::EightClaimsInARow, eight);
                 }
                 Change::Pin { .. } => self.note(Situation::PinOfTheDead, is_dead),
+                Change::Condemn { files } => {
+                    self.note(Situation::TwentyCondemnedAtOnce, files.len() >= 20);
+                }
                 Change::Reserve { .. }
                 | Change::Describe { .. }
                 | Change::Deploy { .. }
                 | Change::End { .. }
                 | Change::Subsume { .. }
-                | Change::Condemn { .. }
                 | Change::Forget { .. }
                 | Change::Unpin { .. } => {}
             }
@@ -220,6 +302,16 @@ impl World {
         let three = *in_a_row == 3;
         self.note(Situation::ThreeCompletionsInARow, three);
         self.note_pins();
+    }
+
+    fn note_completed(&mut self, epoch: Epoch) {
+        let aborts = self.watch.facts.aborted.len();
+        let since = aborts - self.situations.aborts_before;
+        self.situations.aborts_before = aborts;
+        self.note(Situation::CompletedAfterTenAborts, since >= 10);
+        let is_new = self.situations.completed_under.insert(epoch);
+        let four = is_new && self.situations.completed_under.len() == 4;
+        self.note(Situation::FourLeadersCompleted, four);
     }
 
     fn note_pins(&mut self) {
@@ -242,6 +334,17 @@ impl World {
             .collect()
     }
 
+    /// The power is about to be cut.
+    pub(super) fn note_power_cut(&mut self) {
+        let mut operations = self.operations.values();
+        let swaps =
+            operations.any(|it| matches!(it.request(), Request::Call(StoreCall::Swap { .. })));
+        self.note(Situation::PowerCutInASwap, swaps);
+        self.situations.power_cuts += 1;
+        let fifth = self.situations.power_cuts == 5;
+        self.note(Situation::FifthPowerCut, fifth);
+    }
+
     /// A coordinator has come to lead.
     pub(super) fn note_leading(&mut self) {
         let leaders = self.coordinators.values();
@@ -250,7 +353,14 @@ impl World {
     }
 
     /// A coordinator hears an acknowledgement.
-    pub(super) fn note_acknowledged(&mut self, process: ProcessId) {
+    pub(super) fn note_acknowledged(&mut self, process: ProcessId, said: &Acknowledge) {
+        let own = said.files.named().iter().map(|file| file.name);
+        let own = own.filter(|name| name.attempt == said.attempt).collect();
+        let heard = self.situations.heard.entry(said.attempt).or_default();
+        let kept = heard.hear(said.checkpoint, own);
+        let held = &self.watch.facts.durable.held;
+        let keeps = kept.iter().any(|name| !held.contains_key(name));
+        self.note(Situation::OvertakenOneKeepsAFile, keeps);
         let deposed = self.is_deposed(process);
         self.note(Situation::DeposedLeaderAcknowledged, deposed);
     }

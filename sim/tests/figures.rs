@@ -1,0 +1,216 @@
+//! The figures of README.md are those of the result files.
+//!
+//! `make sim-figures` measures, writes `results/` and rewrites the page:
+//! `STILLPOINT_REWRITE=1 cargo test -p stillpoint-sim --test figures`.
+#![allow(clippy::unwrap_used, reason = "a failing test stops")]
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+fn here(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn result(name: &str) -> Value {
+    let path = here("results").join(name);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn number(value: &Value) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+/// A number with its thousands apart.
+fn grouped(value: &Value) -> String {
+    let digits = number(value).to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn speed() -> String {
+    let (bench, run, soak) = (
+        result("bench.json"),
+        result("run.json"),
+        result("soak.json"),
+    );
+    let (explore, points) = (result("explore.json"), result("crash-points.json"));
+    let machine = &bench["machine"];
+    let mut text = format!(
+        "{} x {}, revision {}.\n\n| what | figure | command |\n|---|---|---|\n",
+        machine["processors"],
+        machine["processor"].as_str().unwrap(),
+        bench["revision"].as_str().unwrap()
+    );
+    let mut row = |what: &str, figure: String, command: &str| {
+        writeln!(text, "| {what} | {figure} | `{command}` |").unwrap();
+    };
+    row(
+        "short runs, one core",
+        format!(
+            "{} seeds/s, {} events a seed",
+            grouped(&bench["seeds_per_s"]),
+            grouped(&bench["events_per_seed"])
+        ),
+        "bench",
+    );
+    row(
+        "long runs, one core",
+        format!("{} events/s", grouped(&bench["events_per_s"])),
+        "bench",
+    );
+    let failed = |result: &Value| result["failures"].as_array().unwrap().len();
+    row(
+        "each test run",
+        format!("{} seeds, {} failed", grouped(&run["seeds"]), failed(&run)),
+        "run --seeds 0..100000",
+    );
+    row(
+        "every order at small bounds",
+        format!(
+            "{} states, {} steps, {} failed",
+            grouped(&explore["states"]),
+            grouped(&explore["transitions"]),
+            failed(&explore)
+        ),
+        "explore",
+    );
+    row(
+        "every crash point of short stories",
+        format!(
+            "{} stories, {} points, {} power cuts, {} failed",
+            grouped(&points["stories"]),
+            grouped(&points["points"]),
+            grouped(&points["cuts"]),
+            failed(&points)
+        ),
+        "crash-points sim/tests/scenarios/*.txt",
+    );
+    row(
+        "new seeds",
+        format!(
+            "{} seeds at revision {}, {} failed",
+            grouped(&soak["seeds"]),
+            soak["revision"].as_str().unwrap(),
+            failed(&soak)
+        ),
+        "soak",
+    );
+    text
+}
+
+/// The one in the middle.
+fn median(mut numbers: Vec<u64>) -> u64 {
+    numbers.sort_unstable();
+    numbers[numbers.len() / 2]
+}
+
+fn bugs() -> String {
+    let bugs = result("bugs.json");
+    let bugs = bugs.as_array().unwrap();
+    let column = |name: &str| {
+        bugs.iter()
+            .map(|bug| number(&bug[name]))
+            .collect::<Vec<_>>()
+    };
+    let mut text = format!(
+        "`bugs --ranges 25 --stories`: {} planted, {} found in each range; median {} seeds, worst {}; \
+         stories of {} steps in the middle.\n\n\
+         | guard held open | median | worst | steps | promises broken first |\n|---|---:|---:|---:|---|\n",
+        bugs.len(),
+        bugs.iter().filter(|bug| bug["found"] == true).count(),
+        median(column("median_seeds")),
+        column("worst_seeds").into_iter().max().unwrap(),
+        median(column("story_steps")),
+    );
+    for bug in bugs {
+        let promises = bug["promises"].as_object().unwrap();
+        let mut promises: Vec<_> = promises.iter().collect();
+        promises.sort_by_key(|(_, ranges)| std::cmp::Reverse(number(ranges)));
+        let promises: Vec<_> = promises
+            .iter()
+            .map(|(name, _)| format!("`{name}`"))
+            .collect();
+        writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {} |",
+            bug["name"].as_str().unwrap(),
+            bug["median_seeds"],
+            bug["worst_seeds"],
+            bug["story_steps"],
+            promises.join(", ")
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn struck() -> String {
+    let run = result("run.json");
+    let seeds = number(&run["seeds"]);
+    let mut text = String::from("| class | share |\n|---|---:|\n");
+    for (class, count) in run["struck"].as_object().unwrap() {
+        let percent = number(count) * 100 / seeds;
+        assert!(
+            (20..=80).contains(&percent),
+            "{class} strikes in {percent} %"
+        );
+        writeln!(text, "| `{class}` | {percent} % |").unwrap();
+    }
+    text
+}
+
+fn marks() -> String {
+    let marks = result("marks.json");
+    let seeds = 20_000;
+    let mut rare: Vec<_> = marks
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mark| (number(&mark["seeds"]), mark["name"].as_str().unwrap()))
+        .filter(|(reached, _)| *reached > 0 && reached * 10 < seeds)
+        .collect();
+    rare.sort_unstable();
+    assert!(rare.len() >= 40, "only {} rare situations", rare.len());
+    let mut text = format!(
+        "`marks --seeds 0..{seeds}`: {} rare ones.\n\n| situation | one seed in |\n|---|---:|\n",
+        rare.len()
+    );
+    for (reached, name) in rare {
+        writeln!(text, "| `{name}` | {} |", seeds / reached).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_page_says_what_was_measured() {
+    let path = here("README.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let mut expected = page.clone();
+    for (name, figures) in [
+        ("speed", speed()),
+        ("bugs", bugs()),
+        ("struck", struck()),
+        ("marks", marks()),
+    ] {
+        let begin = format!("<!-- figures: {name} -->\n");
+        let (before, rest) = expected.split_once(&begin).expect(name);
+        let (_, after) = rest.split_once("<!-- end -->").expect(name);
+        expected = format!("{before}{begin}\n{figures}\n<!-- end -->{after}");
+    }
+    if std::env::var_os("STILLPOINT_REWRITE").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert_eq!(page, expected, "make sim-figures writes it anew");
+}
