@@ -1,13 +1,13 @@
 ------------------------- MODULE MCOneFileRefinement -------------------------
-(* CheckpointLifecycle is OneFile to each file: every step of the one is a step of the other, or none. *)
+(* CheckpointLifecycle is OneFile to each file and subtask: every step of the one is a step of the
+   other, or none. Bounds stand in the configuration files named after this module. *)
 EXTENDS CheckpointLifecycle
 
 Led == IF m.epoch = 0 THEN NoLeader ELSE ld[m.epoch]
-NamedBy(t) == m.att[t]
 \* The attempt that the manifest names for a subtask, and the one that made a file.
 AttemptOf(t) == IF m.att[t] = None THEN NoAttempt ELSE at[m.att[t]]
 MakerOf(f)   == IF creator[f] = None THEN NoAttempt ELSE at[creator[f]]
-\* Attempts begin with their subtask, so what a file's maker belongs to is known.
+\* A file is nothing to another subtask.
 MadeFor(f, t) == creator[f] # None /\ at[creator[f]].task = t
 FollowsLed(t) == m.att[t] # None /\ at[m.att[t]].epoch = m.epoch
 With(set, f) == IF f \in set THEN "with" ELSE "without"
@@ -24,7 +24,7 @@ Pending(f, t) == [c \in Ckpts |->
   ELSE LET got == (CHOOSE p \in found : TRUE).got[t] IN IF got.ok THEN With(got.cut, f) ELSE "waiting"]
 
 One(f, t) == INSTANCE OneFile WITH
-  HeldOpen <- {},
+  HeldOpen <- {},     \* so that a guard held open here is missed there
   ids      <- m.ids,
   held     <- { c \in m.ids : f \in FilesOf(m, c, t) },
   head     <- m.head,
@@ -46,10 +46,10 @@ One(f, t) == INSTANCE OneFile WITH
   sent     <- MadeFor(f, t) /\ f \in MakerOf(f).sent,
   pend     <- Pending(f, t),
   staged   <- IF MadeFor(f, t) THEN Led.staged[f].last ELSE None,
-  orphan   <- FALSE,
+  orphan   <- FALSE,    \* what a replaced attempt staged is left to the sweep
   lastAck  <- Led.lastAck[t]
 
-BeginsAsOneFile == \A f \in Files : \A t \in Tasks : One(f, t)!Init
-StepsAreOfOneFile == [][\A f \in Files : \A t \in Tasks : One(f, t)!Next \/ UNCHANGED One(f, t)!vars]_vars
-IsInductive == \A f \in Files : \A t \in Tasks : One(f, t)!Inductive
+RefinesOneFile ==
+  /\ \A f \in Files : \A t \in Tasks : One(f, t)!Init
+  /\ [][\A f \in Files : \A t \in Tasks : UNCHANGED One(f, t)!vars \/ One(f, t)!Next]_vars
 =============================================================================

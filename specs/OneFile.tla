@@ -337,21 +337,21 @@ AttemptInv ==
                            /\ once => Newest \in held
                            /\ uploaded => object
 
+\* Whether the leader may have heard of the named attempt since it leads and names it.
+Heard == st = "dead" \/ (st = "run" /\ follows)
+
 \* Snapshots, acknowledgements and pending checkpoints: each checkpoint is at one place at a time.
 UnderWayInv ==
   /\ pend \in [Ckpts -> {"no", "waiting", "without", "with"}]
   /\ \A c \in Ckpts : pend[c] # "no" => c > Newest
-  /\ snaps \in [Ckpts -> {"no", "without", "with"}]
-  /\ ~follows \/ st # "run" => snaps = No
+  /\ snaps \in IF st = "run" /\ follows THEN [Ckpts -> {"no", "without", "with"}] ELSE {No}
   /\ \A c \in Ckpts : snaps[c] # "no" => /\ c <= lastSnap /\ c \notin ids
                                          /\ pend[c] \in {"no", "waiting"}
-  /\ acks \in [Ckpts -> {"no", "without", "with"}]
-  /\ st \in {"none", "restoring"} \/ (st = "run" /\ ~follows) => acks = No
+  /\ acks \in IF Heard THEN [Ckpts -> {"no", "without", "with"}] ELSE {No}
   /\ \A c \in Ckpts : acks[c] # "no" => /\ snaps[c] = "no" /\ c \notin ids
                                         /\ pend[c] \in {"no", "waiting"}
                                         /\ st = "run" => c <= lastSnap
-  /\ lastAck \in {None} \cup Ckpts
-  /\ st \in {"none", "restoring"} \/ (st = "run" /\ ~follows) => lastAck = None
+  /\ lastAck \in IF Heard THEN {None} \cup Ckpts ELSE {None}
   /\ st = "run" => lastAck <= lastSnap
   /\ lastAck # None => snaps[lastAck] = "no" /\ acks[lastAck] = "no"
   /\ \A c \in Ckpts : pend[c] \in {"with", "without"} => c <= lastAck
