@@ -7,11 +7,11 @@
                               staged, released -> tomb -> Delete          how it goes
 
    Of all leaders it keeps the current one; of those before, whether one may still delete the file.
-   Of all attempts it keeps the one that the manifest names and, once that is another, the one that
-   made the file. So there is no bound on epochs, attempts, files, subtasks, commits or faults: only
-   on the checkpoints that are spoken of at once. What depends on other files or other attempts may
-   happen at any time here. Time goes on without end, as identifiers of checkpoints that nothing
-   speaks of any more may come again.
+   Of all attempts it keeps the one that the manifest names and, if that is another, the one that
+   made the file. What depends on other files, subtasks or attempts may happen at any time here. So
+   epochs, attempts, files, subtasks, commits and faults are not bounded: only the checkpoints are
+   that are spoken of at once. `MaxCkpt` of them are enough to show a step that speaks of as many,
+   because identifiers are only compared.
 
    That every step of CheckpointLifecycle is one of these, or none, is checked by
    MCOneFileRefinement. That `Inductive` is kept by every step from whatever state satisfies it, is
