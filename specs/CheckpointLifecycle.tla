@@ -381,17 +381,19 @@ Abort(e) ==
                           /\ ld' = [ld EXCEPT ![e].pend = @ \ {p}]
   /\ UNCHANGED <<m, cuts, objects, creator, at, acks, nextF, nextA, nextC>>
 
-(* Its timeout ends a checkpoint that can't complete any more: a subtask died, or took a later one
-   before. (One that could have completed is Abort's.) *)
-Hopeless(L, p) ==
+(* Its timeout ends a checkpoint that can't complete any more: a subtask died, follows another leader,
+   or took a later one before. (One that could have completed is Abort's.) *)
+Hopeless(e, p) ==
   \E t \in Tasks :
-    LET a == L.att[t] IN
+    LET a == ld[e].att[t] IN
     /\ ~p.got[t].ok
     /\ \/ Dead(a)
-       \/ at[a].lastSnap >= p.id /\ ~Unanswered(a, p.id) /\ \A s \in at[a].snaps : s.id # p.id
+       \/ /\ ~ \E k \in acks : k.att = a /\ k.id = p.id /\ k.epoch = e
+          /\ \/ at[a].epoch # e
+             \/ at[a].lastSnap >= p.id /\ \A s \in at[a].snaps : s.id # p.id
 Expire(e) ==
   /\ ld[e].up
-  /\ \E p \in ld[e].pend : Hopeless(ld[e], p) /\ ld' = [ld EXCEPT ![e].pend = @ \ {p}]
+  /\ \E p \in ld[e].pend : Hopeless(e, p) /\ ld' = [ld EXCEPT ![e].pend = @ \ {p}]
   /\ UNCHANGED <<m, cuts, objects, creator, at, acks, nextF, nextA, nextC, faults>>
 
 (* One commit holds the delta, the subsumption of what exceeds retention and the new tombstones. *)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use stillpoint::protocol::coordinator::{Event, Notice, RestoreFrom, TriggerKind};
 use stillpoint::protocol::guest::PinWish;
-use stillpoint::protocol::id::{CheckpointId, Epoch, FileName, OperatorId, RequestId, SubtaskId};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, FileName, OperatorId, RequestId, SubtaskId};
 use stillpoint::protocol::manifest::{Operator, PinOwner};
 use stillpoint::protocol::message::{Message, Notify};
 use stillpoint::protocol::outcome::{Ignored, Outcome};
@@ -180,6 +180,12 @@ impl World {
     /// Whether a leader is the one that `CURRENT` shows.
     fn leads(&self, epoch: u64) -> bool {
         self.epoch() == epoch
+    }
+
+    /// Whether a file is a tombstone.
+    fn condemns(&self, name: FileName) -> bool {
+        let manifest = self.store.manifest.as_ref();
+        manifest.is_some_and(|manifest| manifest.tombstones().contains(&name))
     }
 
     /// The leader that an attempt follows.
@@ -670,7 +676,7 @@ fn expire(world: &World, epoch: u64) -> Vec<World> {
 fn is_hopeless(
     world: &World,
     id: CheckpointId,
-    code: stillpoint::protocol::id::AttemptId,
+    code: AttemptId,
     epoch: u64,
 ) -> bool {
     let Some(attempt) = world.attempts.get(&world.attempt_number(code)) else {
@@ -683,10 +689,10 @@ fn is_hopeless(
             let view = running.machine.view();
             let is_said = world.acks.iter().any(|sent| {
                 let said = &sent.0;
-                (said.attempt, said.checkpoint, said.epoch) == (code, id, view.epoch)
+                (said.attempt, said.checkpoint, said.epoch.0) == (code, id, epoch)
             });
-            let _ = epoch;
-            view.last_snapshot >= id && !is_said && !running.cuts.contains_key(&id)
+            let is_past = view.last_snapshot >= id && !running.cuts.contains_key(&id);
+            !is_said && (view.epoch.0 != epoch || is_past)
         }
     }
 }
@@ -750,26 +756,14 @@ fn sweep(world: &World, epoch: u64) -> Vec<World> {
         let state = view.attempts.get(&name.attempt);
         state.is_none_or(|state| name.number >= state.floor)
     });
+    // What is condemned without a listing is not swept.
+    let known = committed(world, epoch, |_, _| {});
+    let known = known.as_ref().unwrap_or(world);
     let next = names.filter_map(|name| {
         let next = committed(world, epoch, |leader, said| leader.list(name, said))?;
-        let condemns = |world: &World| {
-            let manifest = world.store.manifest.as_ref();
-            manifest.is_some_and(|manifest| manifest.tombstones().contains(&name))
-        };
-        (condemns(&next) && !condemns(world) && is_swept(world, name)).then_some(next)
+        (next.condemns(name) && !known.condemns(name)).then_some(next)
     });
     next.collect()
-}
-
-/// Whether a file is condemned by the sweep, and not because the leader knows that it is garbage.
-fn is_swept(world: &World, name: FileName) -> bool {
-    let Some(manifest) = &world.store.manifest else {
-        return false;
-    };
-    let leader = world.leaders.get(&manifest.epoch().0);
-    let view = leader.map(|leader| leader.machine.view());
-    let is_orphan = view.is_some_and(|view| view.orphans.contains(&name));
-    !is_orphan && !manifest.released().contains_key(&name) && !manifest.registry().holds(name)
 }
 
 /// A delete that was asked for lands. What a leader asked for that is over by now is forgotten.
