@@ -24,10 +24,10 @@ pub(super) const OWNER: &str = "guest";
 
 impl World {
     /// The state.
-    pub(super) fn state(&self) -> Value {
+    pub(super) fn lifecycle(&self) -> Value {
         let bounds = &self.bounds;
         Value::record([
-            ("m", self.m(self.store.manifest.as_deref(), true)),
+            ("m", self.manifest()),
             ("cuts", Value::places(bounds.max_ckpt, |c| self.cut(c))),
             ("objects", Value::numbers(&self.store.objects)),
             ("creator", self.of_files(|file| self.creator(file).into())),
@@ -39,6 +39,11 @@ impl World {
             ("nextC", (self.history.checkpoints.len() as u64 + 1).into()),
             ("faults", self.faults.into()),
         ])
+    }
+
+    /// What `CURRENT` comes to.
+    pub(super) fn manifest(&self) -> Value {
+        self.m(self.store.manifest.as_deref(), true)
     }
 
     fn of_tasks(&self, value: impl Fn(u32) -> Value) -> Value {

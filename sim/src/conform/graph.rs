@@ -29,8 +29,11 @@ impl Graph {
         (number, true)
     }
 
-    /// Enters a step.
+    /// Enters a step. One that changes nothing is none.
     pub fn step(&mut self, from: u32, action: &str, to: u32) {
+        if from == to {
+            return;
+        }
         let action = self.action(action);
         self.steps.insert((from, action, to));
     }

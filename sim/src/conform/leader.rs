@@ -31,7 +31,7 @@ use stillpoint::protocol::time::Timestamp;
 use super::bounds::Bounds;
 use super::store::Store;
 
-const JOB: &str = "conform";
+pub(super) const JOB: &str = "conform";
 /// The coordinator waits so long for its next try; nothing that the harness fires is due before.
 const WAIT: Duration = Duration::from_secs(3_600);
 /// Whose pin the harness uses to hold a commit back; no pin of the specification's.
@@ -68,12 +68,12 @@ pub(super) struct Said {
 }
 
 /// The configuration in which times are far apart and nothing runs out.
-pub(super) fn config(bounds: &Bounds) -> CoordinatorConfig {
+pub(super) fn config(max_concurrent: usize, num_retained: usize) -> CoordinatorConfig {
     CoordinatorConfig {
-        max_concurrent: bounds.max_concurrent,
+        max_concurrent,
         timeout: WAIT * 1_000_000,
         tolerable_failures: u32::MAX,
-        num_retained: bounds.retain,
+        num_retained,
         renew_interval: Some(WAIT * 2),
         look_interval: None,
         limits: limits(),
@@ -114,7 +114,7 @@ impl Leader {
         };
         let now = Timestamp(0);
         let mut leader = Self {
-            machine: Coordinator::new(now, config(bounds), identity),
+            machine: Coordinator::new(now, config(bounds.max_concurrent, bounds.retain), identity),
             now,
             calls: VecDeque::new(),
             listing: None,
@@ -228,7 +228,17 @@ impl Leader {
     /// Lets it commit whatever it wants to commit now, and follow what guests have committed before.
     /// It may turn out to be deposed.
     pub(super) fn commit(&mut self, store: &mut Store, said: &mut Said) {
+        self.begin_commit(said);
+        self.end_commit(store, said);
+    }
+
+    /// Lets a commit begin.
+    pub(super) fn begin_commit(&mut self, said: &mut Said) {
         self.fire(Timer::NextCommit, said);
+    }
+
+    /// Lets the commit that has begun come to its end.
+    pub(super) fn end_commit(&mut self, store: &mut Store, said: &mut Said) {
         let before = self.machine.view().manifest.map(|manifest| manifest.version());
         while self.is_up() {
             if self.calls.is_empty() && self.machine.view().commit.is_none() {
@@ -351,15 +361,18 @@ impl Leader {
     /// Forgets messages that can't matter any more: of checkpoints that are over, to attempts that do
     /// not wait for them.
     pub(super) fn prune(&mut self, waits: impl Fn(AttemptId, CheckpointId) -> bool, hears: bool) {
-        let view = self.machine.view();
-        let under_way: BTreeSet<CheckpointId> =
-            view.pending.keys().chain(view.committing.keys()).copied().collect();
+        let under_way = self.under_way();
         self.triggers.retain(|(checkpoint, _), _| under_way.contains(checkpoint));
         self.taken.retain(|(checkpoint, _), _| under_way.contains(checkpoint));
         self.aborted.retain(|(attempt, checkpoint), _| waits(*attempt, *checkpoint));
         if !hears {
             self.completed.clear();
         }
+    }
+
+    fn under_way(&self) -> BTreeSet<CheckpointId> {
+        let view = self.machine.view();
+        view.pending.keys().chain(view.committing.keys()).copied().collect()
     }
 }
 

@@ -21,15 +21,39 @@ use stillpoint::protocol::subtask;
 use super::abstraction::OWNER;
 use super::attempt::{Attempt, Object, Running, Sent, Stage};
 use super::leader::{Leader, Said, pin};
+use super::search::{System, Taken};
+use super::shared::Shared;
+use super::value::Value;
 use super::world::{World, subtask as subtask_of};
 
-/// A step: the action's name and where it leads.
-pub(super) type Steps = Vec<(&'static str, World)>;
+impl System for World {
+    fn state(&self) -> Value {
+        self.lifecycle()
+    }
+
+    fn fingerprint(&self, state: &str) -> u128 {
+        self.print(state)
+    }
+
+    fn steps(&self) -> Vec<Taken<Self>> {
+        let direct = all(self).into_iter().map(|(action, to)| Taken {
+            between: None,
+            action,
+            to,
+        });
+        let overlaps = overlaps(self).into_iter().map(|(between, to)| Taken {
+            between: Some(between),
+            action: "RecvAck",
+            to,
+        });
+        direct.chain(overlaps).collect()
+    }
+}
 
 const REQUEST: RequestId = RequestId(1);
 
 /// Every step from here.
-pub(super) fn all(world: &World) -> Steps {
+fn all(world: &World) -> Vec<(&'static str, World)> {
     let mut steps = Vec::new();
     let mut take = |name, next: Vec<World>| {
         steps.extend(next.into_iter().map(|world: World| (name, world)));
@@ -91,18 +115,19 @@ fn led(
     step: impl FnOnce(&mut World, &mut Leader, &mut Said) -> bool,
 ) -> Option<World> {
     let mut next = world.clone();
-    let mut leader = next.leaders.get(&epoch)?.as_ref().clone();
+    let mut leader = Leader::clone(next.leaders.get(&epoch)?);
     let mut said = Said::default();
     if !step(&mut next, &mut leader, &mut said) {
         return None;
     }
     let life = next.draw_life();
     leader.settle(&mut next.store, life, &mut said);
-    next.leaders.insert(epoch, Arc::new(leader));
     for message in said.answers {
         next.tell_attempt(message);
     }
-    next.prune();
+    let waits = |attempt, checkpoint| next.waits(attempt, checkpoint);
+    leader.prune(waits, next.bounds.forget_bases);
+    next.leaders.insert(epoch, Shared::new(leader));
     Some(next)
 }
 
@@ -113,12 +138,12 @@ fn run(
     step: impl FnOnce(&mut World, &mut Running, &mut Sent) -> bool,
 ) -> Option<World> {
     let mut next = world.clone();
-    let mut attempt = next.attempts.get(&number)?.as_ref().clone();
+    let mut attempt = Attempt::clone(next.attempts.get(&number)?);
     let mut sent = Sent::default();
     if !step(&mut next, attempt.running_mut()?, &mut sent) {
         return None;
     }
-    next.attempts.insert(number, Arc::new(attempt));
+    next.attempts.insert(number, Shared::new(attempt));
     next.send(sent);
     next.prune();
     Some(next)
@@ -143,27 +168,34 @@ impl World {
         let Some(attempt) = self.attempts.get(&number) else {
             return;
         };
-        let mut attempt = attempt.as_ref().clone();
+        let mut attempt = Attempt::clone(attempt);
         if let Some(running) = attempt.running_mut() {
             let names = &mut Arc::make_mut(&mut self.history).names;
             let _ = running.drive(subtask::Event::Received(message), names, &mut sent);
-            self.attempts.insert(number, Arc::new(attempt));
+            self.attempts.insert(number, Shared::new(attempt));
         }
         self.send(sent);
     }
 
     fn send(&mut self, sent: Sent) {
         for acknowledged in sent.acknowledged {
-            self.acks.push(Arc::new(acknowledged));
+            self.acks.push(Shared::new(acknowledged));
         }
         self.acks.sort_by_key(|sent| (sent.0.epoch, sent.0.attempt, sent.0.checkpoint));
     }
 
+    /// Forgets news of aborts for which nobody waits any more.
     fn prune(&mut self) {
-        let world = self.clone();
-        for leader in self.leaders.values_mut() {
-            let waits = |attempt, checkpoint| world.waits(attempt, checkpoint);
-            Arc::make_mut(leader).prune(waits, world.bounds.forget_bases);
+        let stale = self.leaders.iter().filter(|(_, leader)| {
+            let mut aborted = leader.aborted.keys();
+            aborted.any(|(attempt, checkpoint)| !self.waits(*attempt, *checkpoint))
+        });
+        let stale: Vec<u64> = stale.map(|(epoch, _)| *epoch).collect();
+        for epoch in stale {
+            let mut leader = Leader::clone(&self.leaders[&epoch]);
+            let waits = |attempt, checkpoint| self.waits(attempt, checkpoint);
+            leader.prune(waits, self.bounds.forget_bases);
+            self.leaders.insert(epoch, Shared::new(leader));
         }
     }
 
@@ -182,6 +214,20 @@ impl World {
         self.epoch() == epoch
     }
 
+    /// Remembers what a checkpoint was that its leader has completed.
+    fn remember(&mut self, id: CheckpointId, leader: &Leader) {
+        let manifest = self.store.manifest.as_ref();
+        if !manifest.is_some_and(|manifest| manifest.is_retained(id)) {
+            return;
+        }
+        let number = self.checkpoint_number(id);
+        let history = Arc::make_mut(&mut self.history);
+        for task in 0..u32::try_from(self.bounds.tasks.len()).expect("there are few subtasks") {
+            let cut = leader.taken.get(&(id, subtask_of(task))).cloned();
+            history.cuts.insert((number, task), cut.unwrap_or_default());
+        }
+    }
+
     /// Whether a file is a tombstone.
     fn condemns(&self, name: FileName) -> bool {
         let manifest = self.store.manifest.as_ref();
@@ -192,7 +238,7 @@ impl World {
     fn leader_of(&self, running: &Running) -> Option<&Leader> {
         let epoch = running.machine.view().epoch.0;
         let leader = self.leaders.get(&epoch)?;
-        leader.is_up().then_some(leader.as_ref())
+        leader.is_up().then_some(leader)
     }
 }
 
@@ -215,7 +261,7 @@ fn claim(world: &World) -> Vec<World> {
     let life = next.draw_life();
     let bounds = Arc::clone(&next.bounds);
     let leader = Leader::claim(&bounds, &mut next.store, life);
-    next.leaders.insert(leader.machine.view().epoch.0, Arc::new(leader));
+    next.leaders.insert(leader.machine.view().epoch.0, Shared::new(leader));
     vec![next]
 }
 
@@ -350,7 +396,7 @@ fn deploy_these(
             stage,
         };
         let number = next.attempts.len() as u64 + 1;
-        next.attempts.insert(number, Arc::new(attempt));
+        next.attempts.insert(number, Shared::new(attempt));
     }
     Some(next)
 }
@@ -369,9 +415,9 @@ fn restored(world: &World, number: u64) -> Vec<World> {
     let mut next = world.clone();
     let started = Attempt {
         stage: Stage::Running(Box::new(running)),
-        ..attempt.as_ref().clone()
+        ..Attempt::clone(attempt)
     };
-    next.attempts.insert(number, Arc::new(started));
+    next.attempts.insert(number, Shared::new(started));
     let is_led = next.leaders.get(&epoch.0).is_some_and(|leader| leader.is_up());
     if !is_led {
         return vec![next];
@@ -392,9 +438,9 @@ fn crash(world: &World, number: u64) -> Vec<World> {
     let attempt = &world.attempts[&number];
     let dead = Attempt {
         stage: Stage::Dead(attempt.running().is_some()),
-        ..attempt.as_ref().clone()
+        ..Attempt::clone(attempt)
     };
-    next.attempts.insert(number, Arc::new(dead));
+    next.attempts.insert(number, Shared::new(dead));
     next.prune();
     vec![next]
 }
@@ -595,7 +641,7 @@ fn trigger(world: &World, epoch: u64) -> Vec<World> {
 /// changes nothing, and stays under way.
 fn recv_ack(world: &World, epoch: u64) -> Vec<World> {
     let next = world.acks.iter().enumerate().filter_map(|(place, sent)| {
-        let (said, cut) = sent.as_ref();
+        let (said, cut) = &**sent;
         led(world, epoch, |next, leader, heard| {
             next.acks.remove(place);
             let message = Message::Acknowledge(said.clone());
@@ -703,13 +749,12 @@ fn committed(
     epoch: u64,
     prepare: impl FnOnce(&mut Leader, &mut Said),
 ) -> Option<World> {
-    let before = world.state();
     let next = led(world, epoch, |next, leader, said| {
         prepare(leader, said);
         leader.commit(&mut next.store, said);
         true
     })?;
-    (next.state() != before).then_some(next)
+    (next.manifest() != world.manifest()).then_some(next)
 }
 
 fn complete(world: &World, epoch: u64) -> Vec<World> {
@@ -720,16 +765,42 @@ fn complete(world: &World, epoch: u64) -> Vec<World> {
     let Some(mut next) = committed(world, epoch, |_, _| {}) else {
         return Vec::new();
     };
-    let is_complete = next.store.manifest.as_ref().is_some_and(|manifest| manifest.is_retained(id));
-    if is_complete {
-        let number = next.checkpoint_number(id);
-        let history = Arc::make_mut(&mut next.history);
-        for task in 0..u32::try_from(world.bounds.tasks.len()).expect("there are few subtasks") {
-            let cut = leader.taken.get(&(id, subtask_of(task))).cloned();
-            history.cuts.insert((number, task), cut.unwrap_or_default());
-        }
-    }
+    next.remember(id, leader);
     vec![next]
+}
+
+/// The same, while an acknowledgement arrives between the commit's begin and its end: that comes to
+/// the same as if it arrived after. The world in between, and the one after both.
+fn overlaps(world: &World) -> Vec<(World, World)> {
+    let epoch = world.epoch();
+    let Some(leader) = world.leaders.get(&epoch) else {
+        return Vec::new();
+    };
+    let (Some(id), Some(between)) = (leader.completes_next(), complete(world, epoch).pop()) else {
+        return Vec::new();
+    };
+    let acks = world.acks.iter().enumerate().filter(|(_, sent)| {
+        let manifest = world.store.manifest.as_ref();
+        let named = manifest.and_then(|manifest| manifest.subtask_of(sent.0.attempt));
+        sent.0.epoch.0 == epoch && named == Some(sent.0.subtask)
+    });
+    let next = acks.filter_map(|(place, sent)| {
+        let (said, cut) = &**sent;
+        let next = led(world, epoch, |next, leader, heard| {
+            next.acks.remove(place);
+            leader.begin_commit(heard);
+            let message = Message::Acknowledge(said.clone());
+            let _ = leader.drive(Event::Received(message), heard);
+            take_note(leader, said.checkpoint, said.subtask, cut);
+            leader.end_commit(&mut next.store, heard);
+            true
+        });
+        next.map(|mut next| {
+            next.remember(id, leader);
+            (between.clone(), next)
+        })
+    });
+    next.collect()
 }
 
 /// Only while nothing waits for its commit: what does would go with it.

@@ -8,6 +8,8 @@ use stillpoint::protocol::id::ManifestName;
 use stillpoint::protocol::manifest::{Current, Manifest, Record};
 use stillpoint::protocol::store::{StoreCall, StorePayload, StoreToken};
 
+use super::shared::Shared;
+
 /// The store.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Store {
@@ -15,7 +17,7 @@ pub(super) struct Store {
     swaps: u64,
     records: Arc<BTreeMap<ManifestName, Arc<Vec<u8>>>>,
     /// What `CURRENT` comes to; none before it is there.
-    pub(super) manifest: Option<Arc<Manifest>>,
+    pub(super) manifest: Option<Shared<Manifest>>,
     /// The state files in it, as the specification numbers them.
     pub(super) objects: BTreeSet<u64>,
 }
@@ -32,7 +34,7 @@ impl Store {
             StoreCall::Create { body } => {
                 let current = Current::decode(&body).expect("a coordinator creates what it can read");
                 let genesis = Manifest::genesis(current.root(), current.job().to_owned());
-                self.manifest = Some(Arc::new(genesis));
+                self.manifest = Some(Shared::new(genesis));
                 self.swap(body)
             }
             StoreCall::Swap {
@@ -45,9 +47,10 @@ impl Store {
                 }
                 let record = self.records.get(&name).map(|bytes| Record::decode(bytes));
                 let record = record.expect("a record is put before it is named");
-                let manifest = self.manifest.as_mut().expect("it was created");
-                let applied = Arc::make_mut(manifest).apply(&record.expect("it is whole"));
+                let mut manifest = self.manifest.as_deref().expect("it was created").clone();
+                let applied = manifest.apply(&record.expect("it is whole"));
                 applied.expect("what is committed applies");
+                self.manifest = Some(Shared::new(manifest));
                 self.swap(body)
             }
             StoreCall::DeleteManifest { name } => {
@@ -60,6 +63,11 @@ impl Store {
             }),
             StoreCall::DeleteFile { .. } => Answer::Done(StorePayload::Nothing),
         }
+    }
+
+    /// Whether a manifest object is there.
+    pub(super) fn has_record(&self, name: ManifestName) -> bool {
+        self.records.contains_key(&name)
     }
 
     fn read(&self, token: &StoreToken) -> Answer<StorePayload> {

@@ -1,16 +1,15 @@
 //! All that the harness drives: coordinators, attempts, a store, and what is under way between them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
-use std::hash::Hasher;
 use std::sync::Arc;
 
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, OperatorId, SubtaskId};
 use stillpoint::protocol::message::Acknowledge;
 
-use super::attempt::{Attempt, Names, Object, Stage};
+use super::attempt::{Attempt, Names, Object};
 use super::bounds::Bounds;
 use super::leader::Leader;
+use super::shared::Shared;
 use super::store::Store;
 use crate::digest::Fingerprint;
 
@@ -20,11 +19,11 @@ pub(super) struct World {
     pub(super) bounds: Arc<Bounds>,
     pub(super) store: Store,
     /// By epoch.
-    pub(super) leaders: BTreeMap<u64, Arc<Leader>>,
+    pub(super) leaders: BTreeMap<u64, Shared<Leader>>,
     /// As the specification numbers them.
-    pub(super) attempts: BTreeMap<u64, Arc<Attempt>>,
+    pub(super) attempts: BTreeMap<u64, Shared<Attempt>>,
     /// Acknowledgements under way, each with the files at its cut.
-    pub(super) acks: Vec<Arc<(Acknowledge, BTreeSet<u64>)>>,
+    pub(super) acks: Vec<Shared<(Acknowledge, BTreeSet<u64>)>>,
     pub(super) history: Arc<History>,
     pub(super) faults: u64,
     /// Numbers drawn for lives of coordinators and guests.
@@ -120,90 +119,13 @@ impl World {
     }
 
     /// Tells this world, which is in this state of the specification, from every other whose future
-    /// differs. Two that differ only in how often
-    /// `CURRENT` was swapped, in the names of manifest objects and in times have the same future.
-    pub(super) fn fingerprint(&self, state: &str) -> u128 {
-        let mut masked = Masked {
-            text: state.to_owned(),
-        };
-        let mut write = |item: &dyn fmt::Debug| {
-            write!(masked, "{item:?}").expect("a hasher takes everything");
-        };
-        write(&self.store.manifest);
-        for leader in self.leaders.values() {
-            write(leader);
-        }
-        for attempt in self.attempts.values() {
-            match &attempt.stage {
-                Stage::Running(running) => write(running),
-                Stage::Restoring { .. } | Stage::Dead(_) => write(attempt),
-            }
-        }
-        for ack in &self.acks {
-            write(ack);
-        }
-        masked.value()
-    }
-}
-
-/// Takes text in, but for the numbers that make no difference.
-struct Masked {
-    text: String,
-}
-
-/// What such numbers follow.
-const MASKED: [&str; 5] = ["version ", "manifest/", "Timestamp(", "Tag(\"", "nonce "];
-
-impl Masked {
-    fn value(&self) -> u128 {
-        let mut hasher = Fingerprint::default();
-        let mut rest = self.text.as_str();
-        while let Some((before, after)) = split(rest) {
-            hasher.write(before.as_bytes());
-            rest = after.trim_start_matches(|c: char| c.is_ascii_hexdigit() || c == '-');
-        }
-        hasher.write(rest.as_bytes());
-        hasher.value()
-    }
-}
-
-fn split(text: &str) -> Option<(&str, &str)> {
-    let mut from = 0;
-    loop {
-        // Every prefix ends with one of these, which are rare.
-        let found = text[from..].find([' ', '/', '(', '"'])?;
-        let end = from + found + 1;
-        if MASKED.iter().any(|prefix| text[..end].ends_with(prefix)) {
-            return Some(text.split_at(end));
-        }
-        from = end;
-    }
-}
-
-impl Write for Masked {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.text.push_str(text);
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn masked(text: &str) -> u128 {
-        Masked {
-            text: text.to_owned(),
-        }
-        .value()
-    }
-
-    #[test]
-    fn versions_and_times_make_no_difference_and_all_else_does() {
-        let one = "at version 7: manifest/7-1-00ff, Timestamp(30), checkpoint 3";
-        let two = "at version 9: manifest/9-2-00aa, Timestamp(31), checkpoint 3";
-        let other = "at version 9: manifest/9-2-00aa, Timestamp(31), checkpoint 4";
-        assert_eq!(masked(one), masked(two));
-        assert_ne!(masked(two), masked(other));
+    /// differs. Two that differ only in how often `CURRENT` was swapped, in the names of manifest
+    /// objects and in times have the same future.
+    pub(super) fn print(&self, state: &str) -> u128 {
+        let manifest = self.store.manifest.as_ref().map(Shared::print);
+        let leaders: Vec<u128> = self.leaders.values().map(Shared::print).collect();
+        let attempts: Vec<u128> = self.attempts.values().map(Shared::print).collect();
+        let acks: Vec<u128> = self.acks.iter().map(Shared::print).collect();
+        Fingerprint::of(&(state, manifest, leaders, attempts, acks))
     }
 }
