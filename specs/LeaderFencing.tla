@@ -105,17 +105,19 @@ SendSwap(w) ==
 
 (* The store takes a swap only while CURRENT is what the commit builds on. (A request or an answer is
    lost if its step is never taken.) *)
-StoreSwaps(r) ==
-  /\ r \in requests /\ requests' = requests \ {r}
-  /\ LET takes == Version = base[r.name] IN
-     /\ history' = IF takes THEN Append(history, [name |-> r.name, epoch |-> epochOf[r.name]]) ELSE history
-     /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> takes]}
+StoreSwaps ==
+  /\ \E r \in requests :
+       LET takes == Version = base[r.name] IN
+       /\ requests' = requests \ {r}
+       /\ history' = IF takes THEN Append(history, [name |-> r.name, epoch |-> epochOf[r.name]]) ELSE history
+       /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> takes]}
   /\ UNCHANGED <<records, puts, commits, life, attempt>>
 
 (* Some stores answer a conflict although nothing is stored. *)
-StoreRefusesForNothing(r) ==
-  /\ r \in requests /\ requests' = requests \ {r}
-  /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> FALSE]}
+StoreRefusesForNothing ==
+  /\ \E r \in requests :
+       /\ requests' = requests \ {r}
+       /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> FALSE]}
   /\ UNCHANGED <<history, records, puts, commits, life, attempt>>
 
 (* No answer came: the same swap again. What was sent before may still land. *)
@@ -226,7 +228,7 @@ RecvAck(w) ==
 
 Next ==
   \/ \E n \in Names : StorePut(n)
-  \/ \E r \in requests : StoreSwaps(r) \/ StoreRefusesForNothing(r)
+  \/ StoreSwaps \/ StoreRefusesForNothing
   \/ \E w \in Lives : \/ Load(w) \/ StartCommit(w) \/ PutDone(w) \/ SendSwap(w) \/ Unknown(w) \/ FailsForCertain(w)
                       \/ SwapDone(w) \/ SwapRefused(w) \/ Judge(w) \/ Depose(w) \/ Crash(w)
                       \/ SweepRecord(w) \/ Attach(w) \/ RecvAck(w)
