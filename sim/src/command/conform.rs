@@ -3,6 +3,7 @@
 //! `specs/conform.txt` says which configurations are compared, and at which of them each guard, held
 //! open, makes a difference. What TLC has found stands in dumps that `specs/check conform` writes.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -49,34 +50,48 @@ struct Row {
 }
 
 /// A configuration, compared.
-struct Compared {
-    name: String,
-    spec: Graph,
+struct Compared<'a> {
+    name: &'a str,
+    spec: &'a Graph,
     code: Explored,
     seconds: f64,
 }
+
+/// What TLC has found, by configuration.
+type Dumps = BTreeMap<String, Graph>;
 
 /// Compares everything that is asked for.
 pub(super) fn conform(wanted: &Conform, json: bool) -> Result<Option<Class>, String> {
     super::seeds::silence_panics();
     let rows = rows(&wanted.specs.join("conform.txt"))?;
-    let graphs = rows.iter().filter(|row| row.guard.is_none() && row.name.contains(&wanted.only));
+    let rows: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.name.contains(&wanted.only))
+        .collect();
+    let mut dumps = Dumps::new();
+    for row in &rows {
+        if !dumps.contains_key(&row.name) {
+            dumps.insert(row.name.clone(), dumped(wanted, &row.name)?);
+        }
+    }
     let mut sum = Sum::default();
-    for row in graphs {
-        let compared = compare(wanted, &row.name, wanted.hold_open, false)?;
+    for row in rows.iter().filter(|row| row.guard.is_none()) {
+        let compared = compare(wanted, &row.name, &dumps, wanted.hold_open)?;
         if !json {
             tell(&compared);
         }
         sum.add(&compared);
     }
     if sum.configurations.is_empty() {
-        return Err(format!("no configuration has {:?} in its name", wanted.only));
+        return Err(format!(
+            "no configuration has {:?} in its name",
+            wanted.only
+        ));
     }
     let mut unseen = Vec::new();
-    let held = rows.iter().filter(|row| wanted.guards && row.name.contains(&wanted.only));
+    let held = rows.iter().filter(|_| wanted.guards);
     for (guard, name) in held.filter_map(|row| Some((row.guard?, &row.name))) {
-        let compared = compare(wanted, name, Some(guard), true)?;
-        let differs = compared.differs();
+        let differs = compare(wanted, name, &dumps, Some(guard))?.differs();
         if !json {
             let verdict = if differs { "differs" } else { "IS NOT SEEN" };
             println!("{:<32} held open at {name}: {verdict}", guard.name());
@@ -92,7 +107,10 @@ pub(super) fn conform(wanted: &Conform, json: bool) -> Result<Option<Class>, Str
     }
     let is_equal = sum.only_spec == 0 && sum.only_code == 0 && sum.asserted == 0;
     if !unseen.is_empty() {
-        return Err(format!("held open, these make no difference: {}", unseen.join(", ")));
+        return Err(format!(
+            "held open, these make no difference: {}",
+            unseen.join(", ")
+        ));
     }
     if wanted.hold_open.is_none() && !is_equal {
         return Err("the machines and the specification differ".to_owned());
@@ -104,7 +122,12 @@ fn rows(path: &Path) -> Result<Vec<Row>, String> {
     let text = read(path)?;
     let mut rows = Vec::new();
     for line in text.lines() {
-        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let words: Vec<&str> = line
+            .split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         let (guard, name) = match words.as_slice() {
             [] => continue,
             ["graph", name] => (None, name),
@@ -117,14 +140,14 @@ fn rows(path: &Path) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-fn compare(
+fn compare<'a>(
     wanted: &Conform,
-    name: &str,
+    name: &'a str,
+    dumps: &'a Dumps,
     hold_open: Option<Guard>,
-    is_quick: bool,
-) -> Result<Compared, String> {
+) -> Result<Compared<'a>, String> {
     let configuration = read(&wanted.specs.join(format!("{name}.cfg")))?;
-    let spec = dumped(wanted, name)?;
+    let spec = &dumps[name];
     let started = Instant::now();
     let threads = if wanted.threads == 0 {
         std::thread::available_parallelism().map_or(1, usize::from)
@@ -134,11 +157,11 @@ fn compare(
     let effort = Effort {
         threads,
         hold_open,
-        within: (is_quick || hold_open.is_some()).then_some(&spec),
+        within: hold_open.is_some().then_some(spec),
     };
     let code = conform::explore(name, &configuration, effort)?;
     Ok(Compared {
-        name: name.to_owned(),
+        name,
         seconds: started.elapsed().as_secs_f64(),
         spec,
         code,
@@ -157,19 +180,24 @@ fn dumped(wanted: &Conform, name: &str) -> Result<Graph, String> {
         format!("{module}.tla"),
         format!("{}.tla", module.trim_start_matches("MC")),
     ];
-    let is_stale = sources.iter().any(|source| written(&wanted.specs.join(source)) > written(&path));
+    let is_stale = sources
+        .iter()
+        .any(|source| written(&wanted.specs.join(source)) > written(&path));
     if is_stale {
-        return Err(format!("{} is older than the specification; {how}", path.display()));
+        return Err(format!(
+            "{} is older than the specification; {how}",
+            path.display()
+        ));
     }
     Graph::read(BufReader::new(file)).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-impl Compared {
+impl Compared<'_> {
     fn differs(&self) -> bool {
         let code = &self.code.graph;
         self.code.asserted.is_some()
-            || !code.states_beyond(&self.spec).is_empty()
-            || !code.steps_beyond(&self.spec).is_empty()
+            || !code.states_beyond(self.spec).is_empty()
+            || !code.steps_beyond(self.spec).is_empty()
             || !self.spec.states_beyond(code).is_empty()
             || !self.spec.steps_beyond(code).is_empty()
     }
@@ -188,12 +216,12 @@ struct Sum {
     common_steps: usize,
     worlds: usize,
     asserted: usize,
-    actions: std::collections::BTreeMap<String, usize>,
+    actions: BTreeMap<String, usize>,
 }
 
 impl Sum {
-    fn add(&mut self, compared: &Compared) {
-        let (spec, code) = (&compared.spec, &compared.code.graph);
+    fn add(&mut self, compared: &Compared<'_>) {
+        let (spec, code) = (compared.spec, &compared.code.graph);
         let missing = spec.steps_beyond(code).len();
         let only_spec = spec.states_beyond(code).len() + missing;
         let only_code = code.states_beyond(spec).len() + code.steps_beyond(spec).len();
@@ -261,8 +289,8 @@ impl Sum {
     }
 }
 
-fn tell(compared: &Compared) {
-    let (spec, code) = (&compared.spec, &compared.code.graph);
+fn tell(compared: &Compared<'_>) {
+    let (spec, code) = (compared.spec, &compared.code.graph);
     println!(
         "{:<40} spec {:>6} states {:>7} steps, code {:>6} states {:>7} steps, {:.0} s",
         compared.name,
@@ -286,9 +314,16 @@ fn tell_beyond(what: &str, one: &Graph, other: &Graph) {
     if steps.is_empty() {
         return;
     }
-    println!("  {what}: {} states, {} steps", one.states_beyond(other).len(), steps.len());
+    println!(
+        "  {what}: {} states, {} steps",
+        one.states_beyond(other).len(),
+        steps.len()
+    );
     let ways = one.ways();
-    let mut told: Vec<_> = steps.iter().map(|step| (one.way_to(step.0, &ways), step)).collect();
+    let mut told: Vec<_> = steps
+        .iter()
+        .map(|step| (one.way_to(step.0, &ways), step))
+        .collect();
     told.sort_by_key(|(way, _)| way.len());
     for (way, step) in told.iter().take(TOLD_MAX) {
         println!("    {} after {}", one.action_of(step), way.join(", "));

@@ -31,8 +31,14 @@ impl World {
             ("cuts", Value::places(bounds.max_ckpt, |c| self.cut(c))),
             ("objects", Value::numbers(&self.store.objects)),
             ("creator", self.of_files(|file| self.creator(file).into())),
-            ("ld", Value::places(bounds.max_epoch, |epoch| self.ld(epoch))),
-            ("at", Value::places(bounds.max_attempt, |number| self.at(number))),
+            (
+                "ld",
+                Value::places(bounds.max_epoch, |epoch| self.ld(epoch)),
+            ),
+            (
+                "at",
+                Value::places(bounds.max_attempt, |number| self.at(number)),
+            ),
             ("acks", self.acks()),
             ("nextF", (self.history.creators.len() as u64 + 1).into()),
             ("nextA", (self.attempts.len() as u64 + 1).into()),
@@ -48,7 +54,11 @@ impl World {
 
     fn of_tasks(&self, value: impl Fn(u32) -> Value) -> Value {
         let tasks = self.bounds.tasks.iter().zip(0..);
-        Value::Function(tasks.map(|(name, index)| (Value::word(name), value(index))).collect())
+        Value::Function(
+            tasks
+                .map(|(name, index)| (Value::word(name), value(index)))
+                .collect(),
+        )
     }
 
     fn of_files(&self, value: impl Fn(u64) -> Value) -> Value {
@@ -78,7 +88,10 @@ impl World {
     /// A manifest; one that is not there yet is empty.
     fn m(&self, manifest: Option<&Manifest>, pins: bool) -> Value {
         let Some(manifest) = manifest else {
-            return self.m(Some(&Manifest::genesis(Default::default(), String::new())), pins);
+            return self.m(
+                Some(&Manifest::genesis(Default::default(), String::new())),
+                pins,
+            );
         };
         let ids: BTreeMap<u64, CheckpointId> = manifest
             .retained()
@@ -89,7 +102,9 @@ impl World {
             self.checkpoint(found.and_then(|found| found.parent))
         };
         let owned = manifest.pins().iter().filter(|(_, owner)| owner.0 == OWNER);
-        let pinned: BTreeSet<u64> = owned.map(|(code, _)| self.checkpoint_number(*code)).collect();
+        let pinned: BTreeSet<u64> = owned
+            .map(|(code, _)| self.checkpoint_number(*code))
+            .collect();
         let attempt = |task| {
             let code = manifest.attempts().get(&subtask(task)).copied();
             code.map_or(0, |code| self.attempt_number(code)).into()
@@ -102,7 +117,10 @@ impl World {
             ("head", self.checkpoint(manifest.head())),
             ("pins", Value::numbers(pinned.iter().filter(|_| pins))),
             ("att", self.of_tasks(attempt)),
-            ("released", Value::numbers(&self.files(manifest.released().keys()))),
+            (
+                "released",
+                Value::numbers(&self.files(manifest.released().keys())),
+            ),
             ("tomb", Value::numbers(&self.files(manifest.tombstones()))),
         ])
     }
@@ -161,11 +179,17 @@ impl World {
             ("up", leader.is_some().into()),
             ("sees", self.m(sees, false)),
             ("att", self.of_tasks(followed)),
-            ("pend", leader.map_or(Value::numbers([]), |leader| self.pend(leader))),
+            (
+                "pend",
+                leader.map_or(Value::numbers([]), |leader| self.pend(leader)),
+            ),
             ("staged", self.of_files(staged)),
             ("orphans", Value::numbers(orphans.iter().flatten())),
             ("lastAck", self.of_tasks(|task| of_named(task, &last_ack))),
-            ("lastDeclared", self.of_tasks(|task| of_named(task, &declared))),
+            (
+                "lastDeclared",
+                self.of_tasks(|task| of_named(task, &declared)),
+            ),
         ])
     }
 
@@ -182,7 +206,10 @@ impl World {
     fn pend(&self, leader: &Leader) -> Value {
         let view = leader.machine.view();
         let pending = view.pending.iter();
-        let committing = view.committing.iter().map(|(id, found)| (id, found.pending()));
+        let committing = view
+            .committing
+            .iter()
+            .map(|(id, found)| (id, found.pending()));
         let all = pending.chain(committing).map(|(id, pending)| {
             let settled = |task| {
                 let trigger = leader.triggers.get(&(*id, subtask(task)));
@@ -191,16 +218,28 @@ impl World {
             Value::record([
                 ("id", self.checkpoint(Some(*id))),
                 ("base", self.checkpoint(pending.base)),
-                ("got", self.of_tasks(|task| self.got(leader, *id, pending, task))),
+                (
+                    "got",
+                    self.of_tasks(|task| self.got(leader, *id, pending, task)),
+                ),
                 ("settled", self.of_tasks(settled)),
             ])
         });
         Value::Set(all.collect())
     }
 
-    fn got(&self, leader: &Leader, id: CheckpointId, pending: &PendingCheckpoint, task: u32) -> Value {
+    fn got(
+        &self,
+        leader: &Leader,
+        id: CheckpointId,
+        pending: &PendingCheckpoint,
+        task: u32,
+    ) -> Value {
         let part = pending.acknowledged.get(&subtask(task));
-        let cut = leader.taken.get(&(id, subtask(task))).filter(|_| part.is_some());
+        let cut = leader
+            .taken
+            .get(&(id, subtask(task)))
+            .filter(|_| part.is_some());
         let added = part.map(|part| self.files(part.delta.added.keys()));
         let removed = part.map(|part| self.files(&part.delta.removed));
         let returned = part.map(|part| self.files(&part.returned));
@@ -285,7 +324,11 @@ impl World {
     }
 
     fn at_record(&self, stage: &str, task: u32, known: &At) -> Value {
-        let knows: BTreeSet<u64> = known.knows.iter().map(|c| self.checkpoint_number(*c)).collect();
+        let knows: BTreeSet<u64> = known
+            .knows
+            .iter()
+            .map(|c| self.checkpoint_number(*c))
+            .collect();
         let declared = |file| self.checkpoint(known.declared.get(&file).copied());
         Value::record([
             ("st", Value::word(stage)),

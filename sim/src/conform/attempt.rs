@@ -175,7 +175,8 @@ impl Running {
         let machine = &self.machine.view();
         let under_way = machine.snapshots.iter().map(|snapshot| snapshot.checkpoint);
         let under_way: BTreeSet<CheckpointId> = under_way.collect();
-        self.cuts.retain(|checkpoint, _| under_way.contains(checkpoint));
+        self.cuts
+            .retain(|checkpoint, _| under_way.contains(checkpoint));
         outcome
     }
 
@@ -232,7 +233,8 @@ impl Running {
 
     fn cut(&mut self, checkpoint: CheckpointId) -> Event {
         self.left.clear();
-        self.cuts.insert(checkpoint, self.live.keys().copied().collect());
+        self.cuts
+            .insert(checkpoint, self.live.keys().copied().collect());
         let mut files: Vec<LiveFile> = self
             .live
             .values()

@@ -45,9 +45,8 @@ impl Bounds {
             text.parse::<u64>()
                 .map_err(|error| format!("{name} = {text}: {error}"))
         };
-        let size = |name: &str| {
-            usize::try_from(number(name)?).map_err(|error| format!("{name}: {error}"))
-        };
+        let size =
+            |name: &str| usize::try_from(number(name)?).map_err(|error| format!("{name}: {error}"));
         let truth = |name: &str| Ok::<_, String>(word(name)? == "TRUE");
         if word("HeldOpen")? != "{}" {
             return Err("a guard is held open in the configuration".to_owned());
@@ -70,7 +69,9 @@ impl Bounds {
 
 /// The constants of a configuration, by name.
 pub(super) fn constants(configuration: &str) -> BTreeMap<String, String> {
-    let assigned = configuration.lines().filter_map(|line| line.split_once(" = "));
+    let assigned = configuration
+        .lines()
+        .filter_map(|line| line.split_once(" = "));
     assigned
         .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
         .collect()
@@ -80,7 +81,10 @@ pub(super) fn constants(configuration: &str) -> BTreeMap<String, String> {
 pub(super) fn members(set: &str) -> Vec<String> {
     let inner = set.trim_start_matches('{').trim_end_matches('}');
     let members = inner.split(',').map(str::trim);
-    members.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    members
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[cfg(test)]

@@ -70,7 +70,9 @@ impl Graph {
     pub fn taken(&self) -> BTreeMap<&str, usize> {
         let mut taken = BTreeMap::new();
         for (_, action, _) in &self.steps {
-            *taken.entry(self.actions[*action as usize].as_str()).or_default() += 1;
+            *taken
+                .entry(self.actions[*action as usize].as_str())
+                .or_default() += 1;
         }
         taken
     }
@@ -252,9 +254,9 @@ mod tests {
         let (from, _) = code.state("[a:0,s:run]".to_owned());
         let (to, _) = code.state("[a:1,s:run]".to_owned());
         assert_eq!(spec.steps_beyond(&code).len(), 1);
-        assert_eq!(spec.states_beyond(&code), []);
+        assert!(spec.states_beyond(&code).is_empty());
         code.step(from, "Go", to);
-        assert_eq!(spec.steps_beyond(&code), []);
+        assert!(spec.steps_beyond(&code).is_empty());
         code.step(to, "Back", from);
         assert_eq!(code.steps_beyond(&spec), [(1, 1, 0)]);
     }

@@ -211,7 +211,10 @@ impl Leader {
         said: &mut Said,
         answer: impl FnOnce(StoreCall) -> Answer<StorePayload>,
     ) -> StoreToken {
-        let call = self.calls.pop_front().expect("a coordinator waits for something");
+        let call = self
+            .calls
+            .pop_front()
+            .expect("a coordinator waits for something");
         let token = call.token();
         let event = Event::IoCompleted {
             token: token.clone(),
@@ -239,7 +242,11 @@ impl Leader {
 
     /// Lets the commit that has begun come to its end.
     pub(super) fn end_commit(&mut self, store: &mut Store, said: &mut Said) {
-        let before = self.machine.view().manifest.map(|manifest| manifest.version());
+        let before = self
+            .machine
+            .view()
+            .manifest
+            .map(|manifest| manifest.version());
         while self.is_up() {
             if self.calls.is_empty() && self.machine.view().commit.is_none() {
                 return;
@@ -340,13 +347,10 @@ impl Leader {
         }
         for _ in 0..READS_MAX {
             while let Some(call) = self.calls.front() {
-                match call.token() {
-                    StoreToken::ReadManifest(_) => {
-                        self.answer_next(said, |_| failed(FailureKind::Unavailable));
-                    }
-                    _ => {
-                        self.serve_next(store, said);
-                    }
+                if matches!(call.token(), StoreToken::ReadManifest(_)) {
+                    self.answer_next(said, |_| failed(FailureKind::Unavailable));
+                } else {
+                    self.serve_next(store, said);
                 }
             }
             let timers = self.machine.view().timers;
@@ -362,9 +366,12 @@ impl Leader {
     /// not wait for them.
     pub(super) fn prune(&mut self, waits: impl Fn(AttemptId, CheckpointId) -> bool, hears: bool) {
         let under_way = self.under_way();
-        self.triggers.retain(|(checkpoint, _), _| under_way.contains(checkpoint));
-        self.taken.retain(|(checkpoint, _), _| under_way.contains(checkpoint));
-        self.aborted.retain(|(attempt, checkpoint), _| waits(*attempt, *checkpoint));
+        self.triggers
+            .retain(|(checkpoint, _), _| under_way.contains(checkpoint));
+        self.taken
+            .retain(|(checkpoint, _), _| under_way.contains(checkpoint));
+        self.aborted
+            .retain(|(attempt, checkpoint), _| waits(*attempt, *checkpoint));
         if !hears {
             self.completed.clear();
         }
@@ -372,7 +379,11 @@ impl Leader {
 
     fn under_way(&self) -> BTreeSet<CheckpointId> {
         let view = self.machine.view();
-        view.pending.keys().chain(view.committing.keys()).copied().collect()
+        view.pending
+            .keys()
+            .chain(view.committing.keys())
+            .copied()
+            .collect()
     }
 }
 

@@ -55,6 +55,8 @@ pub fn explore(name: &str, configuration: &str, effort: Effort<'_>) -> Result<Ex
             let bounds = FencingBounds::parse(configuration)?;
             Ok(search::explore(Fencing::new(bounds), effort))
         }
-        _ => Err(format!("{name} is no configuration of a module that is compared")),
+        _ => Err(format!(
+            "{name} is no configuration of a module that is compared"
+        )),
     }
 }

@@ -98,7 +98,9 @@ pub(super) fn explore<S: System>(first: S, effort: Effort<'_>) -> Explored {
                 for step in steps {
                     let (to, _) = explored.graph.state(step.state);
                     let between = step.from.map(|text| explored.graph.state(text).0);
-                    explored.graph.step(between.unwrap_or(*from), step.action, to);
+                    explored
+                        .graph
+                        .step(between.unwrap_or(*from), step.action, to);
                     touched.extend(between);
                     if seen.insert(step.fingerprint) {
                         next.push((step.to, to));
@@ -120,17 +122,24 @@ pub(super) fn explore<S: System>(first: S, effort: Effort<'_>) -> Explored {
 }
 
 /// The steps of each world, in their order; what a machine asserted instead.
-fn expand_all<S: System>(round: &[Node<S>], effort: Effort<'_>) -> Vec<Result<Vec<Step<S>>, String>> {
+fn expand_all<S: System>(
+    round: &[Node<S>],
+    effort: Effort<'_>,
+) -> Vec<Result<Vec<Step<S>>, String>> {
     let size = round.len().div_ceil(effort.threads.max(1)).max(1);
     std::thread::scope(|scope| {
         let parts = round.chunks(size).map(|part| {
             scope.spawn(move || {
                 marks::hold_open(effort.hold_open);
-                part.iter().map(|(machines, _)| expand(machines)).collect::<Vec<_>>()
+                part.iter()
+                    .map(|(machines, _)| expand(machines))
+                    .collect::<Vec<_>>()
             })
         });
         let parts: Vec<_> = parts.collect();
-        let results = parts.into_iter().flat_map(|part| part.join().expect("a panic is caught"));
+        let results = parts
+            .into_iter()
+            .flat_map(|part| part.join().expect("a panic is caught"));
         results.collect()
     })
 }

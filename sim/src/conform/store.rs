@@ -32,7 +32,8 @@ impl Store {
                 Answer::Done(StorePayload::Nothing)
             }
             StoreCall::Create { body } => {
-                let current = Current::decode(&body).expect("a coordinator creates what it can read");
+                let current =
+                    Current::decode(&body).expect("a coordinator creates what it can read");
                 let genesis = Manifest::genesis(current.root(), current.job().to_owned());
                 self.manifest = Some(Shared::new(genesis));
                 self.swap(body)

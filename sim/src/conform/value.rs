@@ -46,7 +46,11 @@ impl Value {
     #[must_use]
     pub fn record<const N: usize>(fields: [(&str, Self); N]) -> Self {
         let fields = fields.into_iter();
-        Self::Record(fields.map(|(name, value)| (name.to_owned(), value)).collect())
+        Self::Record(
+            fields
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        )
     }
 }
 

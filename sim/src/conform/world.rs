@@ -108,7 +108,10 @@ impl World {
 
     /// The state files under names.
     pub(super) fn files<'a>(&self, names: impl IntoIterator<Item = &'a FileName>) -> BTreeSet<u64> {
-        names.into_iter().filter_map(|name| self.file(*name)).collect()
+        names
+            .into_iter()
+            .filter_map(|name| self.file(*name))
+            .collect()
     }
 
     /// Whether an attempt has a snapshot of a checkpoint under way.
