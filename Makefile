@@ -53,10 +53,6 @@ test: setup
 	@$(CARGO) run --quiet --release --package stillpoint-sim -- crash-points sim/tests/scenarios/*.txt
 	$(SAY) '== the runtime on a simulated executor, histories of fixed seeds: some 4 minutes on 2 cores the first time'
 	@MADSIM_TEST_SEED=1 MADSIM_TEST_NUM=200 RUSTFLAGS='$(SIMULATED)' $(CARGO) test --target-dir target/madsim --package stillpoint-sim --features suite --test madsim
-	$(SAY) '== specifications, if there is a Java to check them: some 4 minutes on 2 cores'
-	@if command -v java >/dev/null; then specs/check; \
-	elif [ -n "$${STILLPOINT_NOTHING_SKIPPED-}" ]; then echo 'specs/check needs java, and nothing may be skipped' >&2; exit 1; \
-	else echo 'specs/check is left out: there is no java' >&2; fi
 	$(SAY) '== tests with RocksDB and the command: some 10 minutes on 2 cores the first time'
 	@$(WITH_ROCKSDB) && $(CARGO) test --features rocksdb,cli
 	$(SAY) '== snapshots once more, of the binding that takes MultiThreaded for granted: some 3 minutes the first time'

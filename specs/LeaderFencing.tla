@@ -63,6 +63,9 @@ Init ==
 
 Alive(w) == life[w].phase \notin {"deposed", "dead"}
 
+\* A life that comes to this phase with no commit under way.
+Idle(w, phase) == [life EXCEPT ![w].phase = phase, ![w].step = "none", ![w].name = None, ![w].doubt = FALSE, ![w].try = 0]
+
 (* CURRENT is read, at the start and after a claim or a pin was overtaken. *)
 Load(w) ==
   /\ life[w].phase = "start"
@@ -102,17 +105,19 @@ SendSwap(w) ==
 
 (* The store takes a swap only while CURRENT is what the commit builds on. (A request or an answer is
    lost if its step is never taken.) *)
-StoreSwaps(r) ==
-  /\ r \in requests /\ requests' = requests \ {r}
-  /\ LET takes == Version = base[r.name] IN
-     /\ history' = IF takes THEN Append(history, [name |-> r.name, epoch |-> epochOf[r.name]]) ELSE history
-     /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> takes]}
+StoreSwaps ==
+  /\ \E r \in requests :
+       LET takes == Version = base[r.name] IN
+       /\ requests' = requests \ {r}
+       /\ history' = IF takes THEN Append(history, [name |-> r.name, epoch |-> epochOf[r.name]]) ELSE history
+       /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> takes]}
   /\ UNCHANGED <<records, puts, commits, life, attempt>>
 
 (* Some stores answer a conflict although nothing is stored. *)
-StoreRefusesForNothing(r) ==
-  /\ r \in requests /\ requests' = requests \ {r}
-  /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> FALSE]}
+StoreRefusesForNothing ==
+  /\ \E r \in requests :
+       /\ requests' = requests \ {r}
+       /\ answers' = answers \cup {[name |-> r.name, try |-> r.try, done |-> FALSE]}
   /\ UNCHANGED <<history, records, puts, commits, life, attempt>>
 
 (* No answer came: the same swap again. What was sent before may still land. *)
@@ -121,15 +126,15 @@ Unknown(w) ==
   /\ life' = [life EXCEPT ![w].doubt = TRUE, ![w].step = "swapping"]
   /\ UNCHANGED <<store, commits, attempt>>
 
-(* The store answers that this try failed for certain. That ends the commit only if no try of it is
-   in doubt. *)
+(* The store answers that this try failed for certain, as often as it is asked. That ends the commit
+   only if no try of it is in doubt. A claimant begins anew then, and a guest gives up. *)
 FailsForCertain(w) ==
   /\ Alive(w) /\ life[w].step = "waiting" /\ [name |-> life[w].name, try |-> life[w].try] \in requests
   /\ requests' = requests \ {[name |-> life[w].name, try |-> life[w].try]}
   /\ IF Guard("DoubtIsRepeated", ~life[w].doubt)
      THEN /\ outcome' = [outcome EXCEPT ![life[w].name] = "refused"]
-          /\ records' = records \ {life[w].name}
-          /\ life' = [life EXCEPT ![w].step = "none", ![w].name = None, ![w].try = 0, ![w].doubt = FALSE]
+          /\ records' = IF w \in Guests THEN records ELSE records \ {life[w].name}    \* a guest leaves it to the sweep
+          /\ life' = Idle(w, IF w \in Guests THEN "dead" ELSE IF life[w].phase = "leads" THEN "leads" ELSE "start")
      ELSE life' = [life EXCEPT ![w].step = "swapping"] /\ UNCHANGED <<outcome, records>>
   /\ UNCHANGED <<history, puts, answers, owner, base, epochOf, nextN, attempt>>
 
@@ -178,24 +183,23 @@ Judge(w) ==
             /\ life' = [life EXCEPT ![w].step = "swapping"]
             /\ UNCHANGED <<records, commits>>
        [] moved /\ ~shown ->     \* nobody will learn it from this life
-            /\ life' = [life EXCEPT ![w].phase = "deposed", ![w].step = "none"]
+            /\ life' = Idle(w, "deposed")
             /\ UNCHANGED <<records, commits>>
        [] own ->
             /\ Settled(w, "committed")
-            /\ IF deposed THEN life' = [life EXCEPT ![w].phase = "deposed", ![w].step = "none"] ELSE Done(w, Version)
+            /\ IF deposed /\ w \in Leaders THEN life' = Idle(w, "deposed") ELSE Done(w, Version)
             /\ UNCHANGED records
        [] OTHER ->
             /\ Settled(w, "refused")
             /\ records' = records \ {n}
             \* A guest's pin is followed; a claim or a pin that was overtaken begins anew.
-            /\ life' = [life EXCEPT ![w].step = "none", ![w].name = None, ![w].version = Version,
-                          ![w].doubt = FALSE, ![w].try = 0,
-                          ![w].phase = IF @ # "leads" THEN "start" ELSE IF deposed THEN "deposed" ELSE "leads"]
+            /\ LET phase == IF life[w].phase # "leads" THEN "start" ELSE IF deposed THEN "deposed" ELSE "leads"
+               IN life' = [Idle(w, phase) EXCEPT ![w].version = IF phase = "leads" THEN Version ELSE @]
   /\ UNCHANGED <<history, puts, requests, answers, attempt>>
 
 Crash(w) ==
   /\ Alive(w)
-  /\ life' = [life EXCEPT ![w] = [@ EXCEPT !.phase = "dead", !.step = "none", !.name = None, !.doubt = FALSE, !.try = 0]]
+  /\ life' = Idle(w, "dead")
   /\ UNCHANGED <<store, commits, attempt>>
 
 (* A leader sweeps records: of epochs that are over, or for versions that CURRENT has reached
@@ -224,7 +228,7 @@ RecvAck(w) ==
 
 Next ==
   \/ \E n \in Names : StorePut(n)
-  \/ \E r \in requests : StoreSwaps(r) \/ StoreRefusesForNothing(r)
+  \/ StoreSwaps \/ StoreRefusesForNothing
   \/ \E w \in Lives : \/ Load(w) \/ StartCommit(w) \/ PutDone(w) \/ SendSwap(w) \/ Unknown(w) \/ FailsForCertain(w)
                       \/ SwapDone(w) \/ SwapRefused(w) \/ Judge(w) \/ Depose(w) \/ Crash(w)
                       \/ SweepRecord(w) \/ Attach(w) \/ RecvAck(w)

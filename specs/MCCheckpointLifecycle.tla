@@ -24,8 +24,8 @@ NeverStagedIsCondemned  == [][\A f \in m'.tomb \ m.tomb : Leader.staged[f] = Not
 NeverReleasedIsCondemned == [][\A f \in m'.tomb \ m.tomb : f \notin Refs(m)]_vars
 NeverUploadTakenOver    == [][\A a \in Attempts : at'[a].lastSnap > at[a].lastSnap /\ Cardinality(Leader.pend) = 1
                                 => at[a].live \cap at[a].remote \subseteq Refs(m) \cup at[a].restored]_vars
-NeverDeletedByItsMaker  == [][\A f \in objects \ objects' : \E e \in Epochs : f \in ld[e].tomb]_vars
-NeverDeletedByDeposed   == [][\A f \in objects \ objects' : \A e \in Epochs : f \in ld[e].tomb => e = m.epoch]_vars
+NeverDeletedByItsMaker  == [][\A f \in objects \ objects' : \E e \in Epochs : f \in Sees(e).tomb]_vars
+NeverDeletedByDeposed   == [][\A f \in objects \ objects' : \A e \in Epochs : f \in Sees(e).tomb => e = m.epoch]_vars
 NeverSweeps             == [][\A f \in m'.tomb \ m.tomb : m.att[at[creator[f]].task] = creator[f] \/ f \in Refs(m)]_vars
 NeverReturns            == [][\A a \in Attempts : at[a].left \subseteq at'[a].left \/ at'[a].lastSnap # at[a].lastSnap \/ at'[a].st = "dead"]_vars
 =============================================================================

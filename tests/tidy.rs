@@ -411,3 +411,42 @@ fn every_guard_has_a_mutant_or_a_reason_to_have_none() {
         );
     }
 }
+
+#[test]
+fn every_guard_that_a_specification_has_makes_the_graphs_differ() {
+    let conform = specification("conform.txt");
+    let sets = specification("sets.txt");
+    let lines = conform.lines().filter(|line| !line.starts_with('#'));
+    let rows: Vec<Vec<&str>> = lines
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let mut graphs = BTreeSet::new();
+    for row in rows.iter().filter(|row| row[0] == "graph") {
+        let quick = format!("quick {}\n", row[1]);
+        assert!(
+            sets.contains(&quick),
+            "{} is compared and not checked",
+            row[1]
+        );
+        graphs.insert(row[1]);
+    }
+    let mut held = BTreeSet::new();
+    for row in rows.iter().filter(|row| row[0] == "guard") {
+        assert!(graphs.contains(row[2]), "{} is not compared", row[2]);
+        held.insert(row[1].to_owned());
+    }
+    assert_eq!(
+        rows.len(),
+        graphs.len() + held.len(),
+        "a row twice, or of no kind"
+    );
+    let mutants = first_words("mutants.txt");
+    let missing: Vec<_> = listed("Guard")
+        .into_iter()
+        .filter(|guard| mutants.contains(guard) && !held.contains(guard))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "not held open in a comparison: {missing:?}"
+    );
+}

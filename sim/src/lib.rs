@@ -10,6 +10,7 @@
 //! ```
 
 pub mod choice;
+pub mod conform;
 pub mod crash_points;
 pub mod digest;
 pub mod explore;

@@ -9,6 +9,7 @@
 //! | 5 | a machine asserted |
 
 mod bugs;
+mod conform;
 mod crash_points;
 mod digests;
 mod explore;
@@ -52,6 +53,8 @@ enum Command {
     Digests(Range),
     /// Let everything that can happen happen, in every order, at small bounds.
     Explore(explore::Explore),
+    /// Compare the machines' states and steps with the specification's.
+    Conform(conform::Conform),
     /// Cut the power after each step of short stories, and lose each subset of what was not synced.
     CrashPoints(crash_points::CrashPoints),
     /// Measure how many seeds and events go through in a second.
@@ -216,6 +219,7 @@ pub fn main() -> ExitCode {
         Command::Marks(range) => Ok(marks_report::marks(&range, json)),
         Command::Digests(range) => Ok(digests::digests(&range, json)),
         Command::Explore(wanted) => explore::explore(&wanted, json),
+        Command::Conform(wanted) => conform::conform(&wanted, json),
         Command::CrashPoints(wanted) => crash_points::crash_points(&wanted, json),
         Command::Bench(bench) => Ok(seeds::bench(&bench, json)),
         Command::Soak(asked) => soak::soak(&asked, json),

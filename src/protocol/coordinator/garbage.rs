@@ -76,6 +76,10 @@ impl Candidates {
         self.look
     }
 
+    pub(super) fn orphans(&self) -> &BTreeSet<FileName> {
+        &self.orphans
+    }
+
     pub(super) fn is_orphan(&self, file: FileName) -> bool {
         self.orphans.contains(&file)
     }

@@ -1,7 +1,7 @@
 //! A coordinator seen from outside: for invariants, for the abstraction to the specification, and
 //! for people who ask what waits for what.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,7 +10,7 @@ use super::pending::{CommittingCheckpoint, PendingCheckpoint};
 use super::timers::{Timer, Timers};
 use super::{AttemptState, Coordinator, CoordinatorConfig, Phase};
 use crate::protocol::commit::Commit;
-use crate::protocol::id::{AttemptId, CheckpointId, Epoch, SubtaskId};
+use crate::protocol::id::{AttemptId, CheckpointId, Epoch, FileName, SubtaskId};
 use crate::protocol::manifest::{Current, Manifest};
 
 /// What can be seen of a coordinator.
@@ -34,6 +34,8 @@ pub struct View<'a> {
     pub committing: &'a BTreeMap<CheckpointId, CommittingCheckpoint>,
     /// The attempts that the manifest names.
     pub attempts: &'a BTreeMap<AttemptId, AttemptState>,
+    /// Files that attempts which are over had staged, not condemned yet.
+    pub orphans: &'a BTreeSet<FileName>,
     /// The armed timers.
     pub timers: &'a Timers,
     /// Whether nothing is left to delete or forget, as far as this leader knows.
@@ -153,6 +155,7 @@ impl Coordinator {
             pending: &self.pending,
             committing: &self.committing,
             attempts: &self.attempts,
+            orphans: self.garbage.orphans(),
             timers: &self.timers,
             cleaner_idle: self.cleaner_is_idle(),
             next_checkpoint: self.next_checkpoint,
