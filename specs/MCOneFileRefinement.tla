@@ -32,10 +32,10 @@ One(f, t) == INSTANCE OneFile WITH
   released <- MadeFor(f, t) /\ f \in m.released,
   tomb     <- MadeFor(f, t) /\ f \in m.tomb,
   object   <- MadeFor(f, t) /\ f \in objects,
-  stale    <- MadeFor(f, t) /\ \E e \in Epochs : e # m.epoch /\ ld[e].up /\ f \in ld[e].tomb,
+  stale    <- MadeFor(f, t) /\ \E e \in Epochs : e # m.epoch /\ ld[e].up /\ f \in ld[e].sees.tomb,
   maker    <- IF ~MadeFor(f, t) THEN "nobody" ELSE IF creator[f] = m.att[t] THEN "named" ELSE "replaced",
   goes     <- MadeFor(f, t) /\ creator[f] # m.att[t] /\ MakerOf(f).st = "run",
-  st       <- AttemptOf(t).st,
+  st       <- IF AttemptOf(t).st = "gone" THEN "dead" ELSE AttemptOf(t).st,
   follows  <- FollowsLed(t),
   has      <- IF f \in AttemptOf(t).live \cup (IF AttemptOf(t).st = "restoring" THEN AttemptOf(t).restored ELSE {})
               THEN "live" ELSE IF f \in AttemptOf(t).left THEN "left" ELSE "no",
@@ -46,7 +46,7 @@ One(f, t) == INSTANCE OneFile WITH
   sent     <- MadeFor(f, t) /\ f \in MakerOf(f).sent,
   pend     <- Pending(f, t),
   staged   <- IF MadeFor(f, t) THEN Led.staged[f].last ELSE None,
-  orphan   <- FALSE,    \* what a replaced attempt staged is left to the sweep
+  orphan   <- MadeFor(f, t) /\ f \in Led.orphans,
   lastAck  <- Led.lastAck[t]
 
 RefinesOneFile ==
