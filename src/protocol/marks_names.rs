@@ -183,6 +183,8 @@ names! {
         AcknowledgedOutOfOrder,
         /// A subtask was triggered with a base that it does not know.
         BaseUnknown,
+        /// A subtask forgot an abort that came before its trigger, because there were too many.
+        AbortForgottenForRoom,
         /// A subtask forgot a base because there were too many.
         BaseForgottenForRoom,
         /// An acknowledgement or decline was repeated.

@@ -8,15 +8,15 @@ use stillpoint::protocol::id::{AttemptId, FileName};
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Caller, Fact, Facts};
 
-/// The longest that an attempt may stand still and then wait before it asks again, in
-/// microseconds: a pause, an answer's deadline and the longest delay between two tries.
+/// The longest that an attempt which does not stand still may wait before it asks again, in
+/// microseconds: an answer's deadline and the longest delay between two tries, with room.
 const SILENCE_MAX: u64 = 2_500_000;
 
 /// What an attempt has asked to be deleted and has not heard of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Asked {
     unconfirmed: BTreeSet<FileName>,
-    /// When it last asked for a delete or heard of one.
+    /// When it last asked for a delete or heard of one, or will have stood still.
     last: u64,
 }
 
@@ -42,6 +42,11 @@ impl Invariant for DeletesAreRepeated {
                     if *is_confirmed {
                         asked.unconfirmed.remove(name);
                     }
+                }
+            }
+            Fact::StandsStill(attempt, until) => {
+                if let Some(asked) = self.attempts.get_mut(attempt) {
+                    asked.last = asked.last.max(*until);
                 }
             }
             Fact::AttemptGone(attempt) => {
@@ -86,6 +91,17 @@ mod tests {
         show(&mut invariant, &mut facts, asked(2)).expect("asks again");
         invariant.check(&facts).expect("it has asked");
         show(&mut invariant, &mut facts, answered(2, true)).expect("is done");
+        show(&mut invariant, &mut facts, asked(3)).expect("asks for another");
+        let wakes = facts.now + 2 * SILENCE_MAX;
+        show(
+            &mut invariant,
+            &mut facts,
+            Fact::StandsStill(attempt, wakes),
+        )
+        .expect("is paused");
+        facts.now = wakes;
+        invariant.check(&facts).expect("it stood still");
+        show(&mut invariant, &mut facts, answered(3, true)).expect("is done");
         facts.now *= 3;
         invariant.check(&facts).expect("all is confirmed");
     }

@@ -116,6 +116,8 @@ pub enum Fact {
     Restored(CheckpointId, SubtaskId, AttemptId, Table),
     /// An attempt could not restore what it was told to.
     RestoreFailed(CheckpointId, SubtaskId, AttemptId, String),
+    /// An attempt's process stands still until then.
+    StandsStill(AttemptId, u64),
     /// An attempt's process is gone.
     AttemptGone(AttemptId),
     /// An attempt has closed in good order.
@@ -294,6 +296,7 @@ impl Facts {
             | Fact::UploadInDoubt(..)
             | Fact::DeleteAnswered(..)
             | Fact::RestoreFailed(..)
+            | Fact::StandsStill(..)
             | Fact::AttemptGone(_)
             | Fact::AttemptClosed(_)
             | Fact::AttemptToldCompleted(..)

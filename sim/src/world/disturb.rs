@@ -6,7 +6,7 @@ use super::story::Kind;
 use super::{Happening, World};
 use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
-use crate::oracle::facts::{Caller, ProcessId};
+use crate::oracle::facts::{Caller, Fact, ProcessId};
 use crate::profile::DISTURBANCE_PERIOD;
 use crate::store::Store;
 
@@ -49,6 +49,7 @@ impl World {
             self.workers[worker as usize].paused_until = until;
             for attempt in self.attempts_on(worker) {
                 self.tell_pause(attempt.to_string(), until);
+                self.fact(Fact::StandsStill(attempt, until));
             }
         }
         if self.strikes(Fault::FalseDeaths, choices) {

@@ -138,6 +138,8 @@ pub struct Subtask {
     newest_completed: Option<CheckpointId>,
     /// Checkpoints above the last snapshot that are known to be aborted.
     aborted: BTreeSet<CheckpointId>,
+    /// Those that were forgotten for room: up to this one, any may be aborted.
+    aborted_up_to: CheckpointId,
     /// The snapshots in flight: triggered, not yet acknowledged.
     snapshots: BTreeMap<CheckpointId, Snapshot>,
     /// The snapshot whose synchronous part is under way: one of those in flight.
@@ -206,6 +208,7 @@ impl Subtask {
             last_snapshot: checkpoint.unwrap_or_default(),
             newest_completed: checkpoint,
             aborted: BTreeSet::new(),
+            aborted_up_to: CheckpointId::default(),
             snapshots: BTreeMap::new(),
             cut: None,
             holds: BTreeMap::new(),

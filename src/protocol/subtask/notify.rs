@@ -61,8 +61,11 @@ impl Subtask {
             if !self.aborted.insert(checkpoint) {
                 return Err(Ignored::Duplicate);
             }
-            if self.aborted.len() > self.config.limits.pending_checkpoints_max {
-                self.aborted.pop_first();
+            if self.aborted.len() > self.config.limits.pending_checkpoints_max
+                && let Some(forgotten) = self.aborted.pop_first()
+            {
+                sometimes!(AbortForgottenForRoom);
+                self.aborted_up_to = self.aborted_up_to.max(forgotten);
             }
             self.tell(Notice::Aborted(checkpoint));
             return Ok(());

@@ -138,6 +138,12 @@ impl Subtask {
         }
     }
 
+    /// Declines without repeating it: a list of what is to be repeated would have no bound.
+    pub(super) fn decline_once(&mut self, checkpoint: CheckpointId, failure: Failure) {
+        let decline = Message::Decline(self.decline_of(checkpoint, failure));
+        self.actions.push_back(Action::Send(decline));
+    }
+
     fn say(&mut self, checkpoint: CheckpointId, message: Said) {
         self.replies.insert(checkpoint, Reply { message, tries: 0 });
         self.send_reply(checkpoint);

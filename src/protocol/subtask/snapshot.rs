@@ -14,7 +14,7 @@ use crate::protocol::answer::{Failure, FailureKind};
 use crate::protocol::file::FileKind;
 use crate::protocol::id::{CheckpointId, LocalName, NUMBER_MAX};
 use crate::protocol::marks::{guard, sometimes};
-use crate::protocol::message::{Message, Trigger};
+use crate::protocol::message::Trigger;
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::time::WallClock;
 
@@ -80,6 +80,12 @@ impl Subtask {
         if base.is_some_and(|base| base >= checkpoint) || trigger.settled >= checkpoint {
             return Outcome::Ignored(Ignored::Contradictory);
         }
+        if !guard!(TriggerIsNotAborted, checkpoint > self.aborted_up_to) {
+            // It may have been aborted first; if it was not, its leader need not wait for it.
+            let cause = "too many aborts came before their triggers";
+            self.decline_once(checkpoint, Failure::new(FailureKind::Exhausted, cause));
+            return Outcome::Accepted;
+        }
         self.settle(trigger.settled);
         if let Some(base) = base {
             self.learn_completed(base);
@@ -88,10 +94,7 @@ impl Subtask {
         self.aborted = self.aborted.split_off(&checkpoint.next());
         if let Some(cause) = self.is_full() {
             sometimes!(TooManySnapshots);
-            let failure = Failure::new(FailureKind::Exhausted, cause);
-            // Said once: a list of what is to be repeated would have no bound.
-            let decline = Message::Decline(self.decline_of(checkpoint, failure));
-            self.actions.push_back(Action::Send(decline));
+            self.decline_once(checkpoint, Failure::new(FailureKind::Exhausted, cause));
             return Outcome::Accepted;
         }
         sometimes!(CutWaitsForAnother, self.cut.is_some());

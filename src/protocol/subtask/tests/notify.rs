@@ -120,22 +120,32 @@ fn a_subsumption_is_told() {
     assert_eq!(hand.receive(message), tell(Notice::Subsumed(id(5))));
 }
 
+/// Whatever order they come in: what was forgotten for room may be aborted, so it is not begun.
 #[test]
-fn only_so_many_early_aborts_are_remembered() {
-    let limits = Limits {
-        pending_checkpoints_max: 2,
-        ..Limits::default()
-    };
-    let mut hand = Hand::new(limits);
-    for checkpoint in [7, 8, 9] {
-        hand.abort(checkpoint);
+fn an_early_abort_that_is_forgotten_begins_nothing() {
+    for aborts in [[7, 8, 9], [9, 8, 7], [8, 9, 7]] {
+        let limits = Limits {
+            pending_checkpoints_max: 2,
+            ..Limits::default()
+        };
+        let mut hand = Hand::new(limits);
+        for checkpoint in aborts {
+            hand.abort(checkpoint);
+        }
+        let message = hand.trigger_message(7, None, 0);
+        let actions = hand.receive(message);
+        let declines = declined(&actions);
+        assert_eq!((actions.len(), declines.len()), (1, 1), "{aborts:?}");
+        assert_eq!(declines[0].checkpoint, id(7));
+        assert_eq!(declines[0].failure.kind, FailureKind::Exhausted);
+        let message = hand.trigger_message(8, None, 0);
+        assert_eq!(
+            hand.ignored(Event::Received(message)),
+            Ignored::UnknownCheckpoint
+        );
+        assert_eq!(hand.view().snapshots.len(), 0);
+        assert_eq!(hand.trigger(10, None).len(), 1);
     }
-    assert_eq!(hand.trigger(7, None).len(), 1);
-    let message = hand.trigger_message(8, None, 0);
-    assert_eq!(
-        hand.ignored(Event::Received(message)),
-        Ignored::UnknownCheckpoint
-    );
 }
 
 /// B02: a file that a younger snapshot refers to outlives the abort of the older one.
