@@ -160,7 +160,7 @@ fn struck() -> String {
     let seeds = number(&run["seeds"]);
     let mut text = String::from("| class | share |\n|---|---:|\n");
     for (class, count) in run["struck"].as_object().unwrap() {
-        let percent = number(count) * 100 / seeds;
+        let percent = (number(count) * 100 + seeds / 2) / seeds;
         assert!(
             (20..=80).contains(&percent),
             "{class} strikes in {percent} %"
