@@ -11,11 +11,12 @@ WITH_ROCKSDB = environment=$$(.ci/rocksdb env) && eval "$$environment"
 # Another tokio under the same names, in a target directory of its own; `tokio_unstable` lets its channels be seeded.
 SIMULATED = --cfg madsim --cfg tokio_unstable
 COMMAND = --features cli,rocksdb --bin stillpoint
+SIMULATOR = $(CARGO) run --quiet --release --package stillpoint-sim --
 # Standard output is left to what is run.
 SAY = @printf '%s\n' >&2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quickstart test setup sim-figures
+.PHONY: help demo quickstart test setup sim-figures sim-soak
 
 help:
 	@printf '%s\n' 'make quickstart   three checkpoints, a simulated crash, a restore; state in memory; needs no C++'
@@ -44,13 +45,13 @@ test: setup
 	$(SAY) '== a crate outside the workspace holds a store of its own to the contract: some 1 minute on 2 cores'
 	@$(CARGO) test --manifest-path examples/own_store/Cargo.toml --target-dir target --test contract
 	$(SAY) '== a hundred thousand seeds, and the rare situations that they must reach: some 5 minutes on 2 cores'
-	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --seeds 0..100000
-	@$(CARGO) run --quiet --release --package stillpoint-sim -- run --length long --seeds 0..100
-	@$(CARGO) run --quiet --release --package stillpoint-sim -- marks --seeds 0..20000
-	@$(CARGO) run --quiet --release --package stillpoint-sim -- digests --seeds 0..5 | cmp - sim/tests/golden_digests.txt
+	@$(SIMULATOR) run --seeds 0..100000
+	@$(SIMULATOR) run --length long --seeds 0..100
+	@$(SIMULATOR) marks --seeds 0..20000
+	@$(SIMULATOR) digests --seeds 0..5 | cmp - sim/tests/golden_digests.txt
 	$(SAY) '== every order of what can happen at small bounds, and every crash point: some 3 minutes on 2 cores'
-	@$(CARGO) run --quiet --release --package stillpoint-sim -- explore --states-min 1000000
-	@$(CARGO) run --quiet --release --package stillpoint-sim -- crash-points sim/tests/scenarios/*.txt
+	@$(SIMULATOR) explore --states-min 1000000
+	@$(SIMULATOR) crash-points sim/tests/scenarios/*.txt
 	$(SAY) '== the runtime on a simulated executor, histories of fixed seeds: some 4 minutes on 2 cores the first time'
 	@MADSIM_TEST_SEED=1 MADSIM_TEST_NUM=200 RUSTFLAGS='$(SIMULATED)' $(CARGO) test --target-dir target/madsim --package stillpoint-sim --features suite --test madsim
 	$(SAY) '== tests with RocksDB and the command: some 10 minutes on 2 cores the first time'
@@ -60,9 +61,7 @@ test: setup
 
 # The result files of the simulator and the page that shows them; some 10 minutes on 2 cores. A soak is asked for by itself:
 # make sim-soak MINUTES=40
-SIMULATOR = $(CARGO) run --quiet --release --package stillpoint-sim --
 MINUTES ?= 40
-.PHONY: sim-soak
 sim-figures:
 	@$(SIMULATOR) bench --json >sim/results/bench.json
 	@$(SIMULATOR) bugs --ranges 25 --stories --json >sim/results/bugs.json

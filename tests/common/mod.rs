@@ -8,6 +8,7 @@
 )]
 
 pub mod database;
+pub mod free;
 pub mod held;
 pub mod random;
 pub mod service;

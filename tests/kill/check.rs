@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stillpoint::RestoreOptions;
-use stillpoint::protocol::id::{ObjectName, RootId};
+use stillpoint::protocol::id::ObjectName;
 use stillpoint::protocol::manifest::{Current, Manifest};
 use stillpoint::rocksdb::DB;
-use stillpoint::state::{
-    DirectoryError, Existing, OWN_FOLDER, Owner, SNAPSHOTS_NAME, StateDirectory,
-};
+use stillpoint::state::{OWN_FOLDER, SNAPSHOTS_NAME};
 
 use crate::child::{self, Life, PARTICIPANT, Place};
+use crate::free::is_free;
 use crate::points::{Points, Stop};
 use crate::truth::{self, History};
 
@@ -79,19 +78,6 @@ async fn end(life: Life, place: &Place) {
     .await;
     let left = names(&place.local.join(OWN_FOLDER).join(SNAPSHOTS_NAME));
     assert_eq!(left, ["LOCK"], "a closed attempt leaves nothing");
-}
-
-fn is_free(state: &Path) -> bool {
-    let nobody = Owner {
-        root: RootId(0),
-        participant: String::new(),
-    };
-    // Who has it is asked before whose it is.
-    match StateDirectory::take(state, &nobody, Existing::Refused) {
-        Err(DirectoryError::InUse { .. }) => false,
-        Err(DirectoryError::AnotherOwner { .. }) => true,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// The raw directory against what the manifest says must be in it.

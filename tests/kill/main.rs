@@ -24,6 +24,8 @@
 
 mod check;
 mod child;
+#[path = "../common/free.rs"]
+mod free;
 mod parent;
 mod points;
 mod truth;

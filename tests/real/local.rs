@@ -4,12 +4,11 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use stillpoint::protocol::id::RootId;
-use stillpoint::state::{DirectoryError, Existing, Owner, StateDirectory};
 use stillpoint::{ErrorKind, FileSystem, Repository, RestoreOptions};
 
 use crate::child;
 use crate::common::database;
+use crate::common::free::is_free;
 use crate::common::held::{Held, Hold};
 use crate::common::in_time;
 use crate::common::service::{self, Service};
@@ -190,19 +189,6 @@ fn named(directory: &Path, part: &str) -> PathBuf {
     let mut names = database::files_below(directory).into_iter();
     let name = names.find(|name| !name.contains('/') && name.contains(part));
     directory.join(name.unwrap_or_else(|| panic!("no {part}")))
-}
-
-fn is_free(state: &Path) -> bool {
-    let nobody = Owner {
-        root: RootId(0),
-        participant: String::new(),
-    };
-    // Who has it is asked before whose it is.
-    match StateDirectory::take(state, &nobody, Existing::Refused) {
-        Err(DirectoryError::InUse { .. }) => false,
-        Err(DirectoryError::AnotherOwner { .. }) => true,
-        other => panic!("{other:?}"),
-    }
 }
 
 /// A restore that is refused, naming the directory.

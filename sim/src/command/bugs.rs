@@ -61,7 +61,7 @@ pub(super) fn bugs(bugs: &Bugs, json: bool) -> Option<Class> {
     };
     let next = std::sync::Mutex::new(wanted.into_iter());
     let all = std::sync::Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = super::threads(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

@@ -149,11 +149,7 @@ fn compare<'a>(
     let configuration = read(&wanted.specs.join(format!("{name}.cfg")))?;
     let spec = &dumps[name];
     let started = Instant::now();
-    let threads = if wanted.threads == 0 {
-        std::thread::available_parallelism().map_or(1, usize::from)
-    } else {
-        wanted.threads
-    };
+    let threads = super::threads(wanted.threads);
     let effort = Effort {
         threads,
         hold_open,

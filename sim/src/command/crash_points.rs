@@ -39,7 +39,7 @@ pub(super) fn crash_points(wanted: &CrashPoints, json: bool) -> Result<Option<Cl
     let count = stories.len();
     let next = Mutex::new(stories.into_iter());
     let sum = Mutex::new(Tried::default());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = super::threads(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

@@ -39,11 +39,7 @@ fn parse_bounds(name: &str) -> Result<Bounds, String> {
 /// The worlds that were explored, as one sum and one by one.
 pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Option<Class>, String> {
     super::seeds::silence_panics();
-    let threads = if wanted.threads == 0 {
-        std::thread::available_parallelism().map_or(1, usize::from)
-    } else {
-        wanted.threads
-    };
+    let threads = super::threads(wanted.threads);
     let all = wanted
         .bounds
         .clone()

@@ -47,7 +47,7 @@ pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
     let next = AtomicU64::new(range.seeds.start);
     let seen = Mutex::new(vec![Seen::default(); names().len()]);
     let guards = Mutex::new(vec![(0_u64, 0_u64); Guard::ALL.len()]);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = super::threads(0);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {

@@ -182,6 +182,14 @@ impl From<LengthArgument> for Length {
     }
 }
 
+/// So many threads as are asked for; 0 asks for as many as there are processors.
+fn threads(asked: usize) -> usize {
+    match asked {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        asked => asked,
+    }
+}
+
 fn parse_range(text: &str) -> Result<std::ops::Range<u64>, String> {
     let (from, to) = text.split_once("..").ok_or("a range is written A..B")?;
     let number = |text: &str| {

@@ -70,10 +70,7 @@ pub(super) fn silence_panics() {
 pub(super) fn run_range(range: &Range, json: bool) -> Option<Class> {
     silence_panics();
     let length = Length::from(range.length);
-    let threads = match range.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        threads => threads,
-    };
+    let threads = super::threads(range.threads);
     let next = AtomicU64::new(range.seeds.start);
     let found = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::<Failure>::new());

@@ -268,7 +268,7 @@ pub(super) fn machine() -> serde_json::Value {
         .map(|(_, model)| model.trim().to_owned());
     json!({
         "processor": model,
-        "processors": std::thread::available_parallelism().map_or(1, usize::from),
+        "processors": super::threads(0),
         "system": std::env::consts::OS,
         "architecture": std::env::consts::ARCH,
     })

@@ -216,6 +216,14 @@ mod tests {
         Key::new(name).unwrap()
     }
 
+    /// A store, and a file of four bytes beside it.
+    async fn store_and_local(directory: &std::path::Path) -> (FileStore, std::path::PathBuf) {
+        let store = FileSystem::at(directory.join("root")).open().await.unwrap();
+        let local = directory.join("local");
+        fs::write(&local, b"four").unwrap();
+        (store, local)
+    }
+
     async fn put(store: FileStore, local: std::path::PathBuf, number: usize) -> Answer<Digest> {
         let body = Body::File {
             path: local,
@@ -286,12 +294,7 @@ mod tests {
     #[tokio::test]
     async fn a_transfer_that_waits_for_its_turn_moves_as_the_others_do() {
         let directory = tempfile::tempdir().unwrap();
-        let store = FileSystem::at(directory.path().join("root"))
-            .open()
-            .await
-            .unwrap();
-        let local = directory.path().join("local");
-        fs::write(&local, b"four").unwrap();
+        let (store, local) = store_and_local(directory.path()).await;
         done(put(store.clone(), local.clone(), 0).await);
         let probe = &store.inner.root.probe;
         let _going_on = GoOn(probe);
@@ -352,12 +355,7 @@ mod tests {
     #[tokio::test]
     async fn a_folder_whose_making_hangs_holds_up_no_commit() {
         let directory = tempfile::tempdir().unwrap();
-        let store = FileSystem::at(directory.path().join("root"))
-            .open()
-            .await
-            .unwrap();
-        let local = directory.path().join("local");
-        fs::write(&local, b"four").unwrap();
+        let (store, local) = store_and_local(directory.path()).await;
         let (current, progress) = (key("CURRENT"), Progress::default());
         let first = done(store.swap(&current, None, b"1").await);
         let record = |number: u64| key(&format!("manifest/{number}-1-1"));
