@@ -254,7 +254,7 @@ fn rarities(fault: Fault) -> [u32; 3] {
         | Fault::Cancels => [30, 14, 7],
         Fault::Closes | Fault::PowerCuts => [60, 25, 12],
         Fault::FailedSnapshots => [12, 5, 3],
-        Fault::OlderRestores => [5, 1, 1],
+        Fault::OlderRestores => [3, 1, 1],
         Fault::FailedUploads | Fault::FailedDeletes => [30, 10, 4],
         Fault::Outages => [40, 20, 10],
         Fault::TornPuts => [80, 30, 12],

@@ -52,6 +52,25 @@ pub enum Request {
 }
 
 impl Request {
+    /// The object that it reads.
+    #[must_use]
+    pub fn reads(&self) -> Option<ObjectName> {
+        match self {
+            Self::Call(StoreCall::Read { token }) => match token {
+                StoreToken::ReadManifest(name) => Some(ObjectName::Manifest(*name)),
+                StoreToken::ReadCurrent | StoreToken::LookAtCurrent => Some(ObjectName::Current),
+                StoreToken::List(_)
+                | StoreToken::PutManifest(_)
+                | StoreToken::Swap(_)
+                | StoreToken::DeleteFile(_)
+                | StoreToken::DeleteManifest(_)
+                | StoreToken::Create => None,
+            },
+            Self::Fetch { name } => Some(ObjectName::Shared(*name)),
+            Self::Call(_) | Self::Upload { .. } | Self::Delete { .. } => None,
+        }
+    }
+
     /// The answer to this request that says nothing but this.
     #[must_use]
     pub fn answered(&self, outcome: Plain) -> Response {

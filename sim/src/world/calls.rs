@@ -329,13 +329,16 @@ impl World {
             effects: &mut effects,
             struck: &mut self.struck,
         };
+        let damaged = context.struck.count(Fault::DamagedReads);
         let response = self
             .store
             .step(&operation.request, &mut operation.progress, &mut context);
         self.take_effects(&effects, Some(&operation));
         self.note_delete(&operation.request, response.as_ref());
-        if self.struck.count(Fault::DamagedReads) > 0 && !self.watch.facts.reads_damaged {
-            self.fact(Fact::ReadDamaged);
+        if self.struck.count(Fault::DamagedReads) > damaged
+            && let Some(name) = operation.request.reads()
+        {
+            self.fact(Fact::ReadDamaged(name));
         }
         match response {
             None => {

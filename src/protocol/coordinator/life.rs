@@ -296,7 +296,7 @@ impl Coordinator {
                 message: Message::Lead(lead),
             });
         }
-        if missing {
+        if !guard!(LeadIsRepeatedUntilAttached, !missing) {
             self.timers
                 .arm(Timer::Lead, now + self.config.limits.retry_delay_max);
         }
