@@ -502,6 +502,7 @@ mod tests {
                     choices: &mut self.choices,
                     profile: &self.profile,
                     healed: false,
+                    damages: false,
                     effects: &mut self.effects,
                     struck: &mut self.struck,
                 };

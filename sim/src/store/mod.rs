@@ -244,6 +244,8 @@ pub struct StepContext<'a> {
     pub profile: &'a Profile,
     /// Whether faults have stopped.
     pub healed: bool,
+    /// Whether what is read is damaged for certain.
+    pub damages: bool,
     /// Where changes are told.
     pub effects: &'a mut Vec<Effect>,
     /// Which fault classes have struck.
@@ -370,6 +372,10 @@ enum Damage {
 fn read_damage(context: &mut StepContext<'_>) -> Damage {
     use crate::choice::Label;
     use crate::faults::Fault;
+    if context.damages {
+        context.struck.note(Fault::DamagedReads);
+        return Damage::Corrupt;
+    }
     let rate = context.profile.rate(Fault::DamagedReads, context.healed);
     if !rate.is_possible() {
         return Damage::None;
