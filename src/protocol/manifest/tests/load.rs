@@ -13,8 +13,8 @@ use crate::protocol::id::{ManifestName, ObjectName, RootId};
 use crate::protocol::limits::Limits;
 use crate::protocol::manifest::frame::seal;
 use crate::protocol::manifest::{
-    DAMAGED_READS_MAX, DecodeError, Expected, Kind, LoadError, LoadWarning, Loaded, Loader, Manifest, Record,
-    checksum, frame,
+    DAMAGED_READS_MAX, DecodeError, Expected, Kind, LoadError, LoadWarning, Loaded, Loader,
+    Manifest, Record, checksum, frame,
 };
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
