@@ -164,11 +164,13 @@ impl Coordinator {
         }
     }
 
-    fn fail(&mut self, error: CoordinatorError) {
+    pub(super) fn fail(&mut self, error: CoordinatorError) {
         let reason = match &error {
             CoordinatorError::Broken(broken) => AbortReason::Broken(broken.clone()),
-            // Before there is leadership nothing is under way.
-            CoordinatorError::Load(_) | CoordinatorError::Claim(_) => AbortReason::Closed,
+            // Before there is leadership nothing is under way, and what closes has ended it.
+            CoordinatorError::Load(_) | CoordinatorError::Claim(_) | CoordinatorError::Close(_) => {
+                AbortReason::Closed
+            }
         };
         self.end(Phase::Failed, &reason);
         self.tell(Notice::Failed { error });
