@@ -188,10 +188,12 @@ pub(super) async fn take(
     }
 }
 
-fn refused(error: DirectoryError) -> Error {
+pub(super) fn refused(error: DirectoryError) -> Error {
     let kind = match &error {
         DirectoryError::Foreign { .. }
         | DirectoryError::Unexplained { .. }
+        | DirectoryError::Mixed { .. }
+        | DirectoryError::Repository { .. }
         | DirectoryError::UnreadableMark { .. }
         | DirectoryError::NotADirectory { .. } => ErrorKind::Invalid,
         DirectoryError::AnotherOwner { .. } => ErrorKind::Incompatible,
@@ -203,7 +205,7 @@ fn refused(error: DirectoryError) -> Error {
         {
             ErrorKind::Invalid
         }
-        DirectoryError::Failed(failure) => failure.kind.into(),
+        DirectoryError::Failed(failure) => return failure.clone().into(),
     };
     Error::new(kind, error.to_string()).with_source(error)
 }

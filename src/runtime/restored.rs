@@ -8,7 +8,7 @@ use super::core::{OPERATOR, Taken};
 #[cfg(test)]
 use super::driver::Driver;
 use super::participant::{Participant, Session};
-use super::restore::RestoreReport;
+use super::restore::{self, RestoreReport};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::CheckpointId;
 use crate::protocol::manifest::Manifest;
@@ -143,17 +143,8 @@ impl Restored {
             return Err(about(error.with_checkpoint(taken.checkpoint)));
         }
         backend.attach().map_err(|failure| about(failure.into()))?;
-        if self.taken.is_none() && backend.directory().is_some() {
-            let epoch = driver.with_manifest(Manifest::epoch).unwrap_or_default();
-            let noted = self.directory.note_attached(epoch);
-            if let Some(found) = noted.map_err(|failure| about(failure.into()))? {
-                tracing::info!(
-                    participant = driver.participant,
-                    found,
-                    "the state was there before it was attached: a start needs to adopt it until its first \
-                     checkpoint is complete"
-                );
-            }
+        if backend.directory().is_some() {
+            self.note(&backend).map_err(about)?;
         }
         driver
             .attach(Arc::new(backend), self.directory, self.taken)
@@ -162,6 +153,25 @@ impl Restored {
         Ok(Participant {
             session: self.session,
         })
+    }
+
+    /// Notes what lies in the directory, before anything is written to it as the participant's.
+    fn note(&self, backend: &impl StateBackend) -> Result<()> {
+        if self.taken.is_some() {
+            return Ok(self.directory.note_opened()?);
+        }
+        let driver = &self.session.0;
+        let epoch = driver.with_manifest(Manifest::epoch).unwrap_or_default();
+        let noted = self.directory.note_attached(epoch, backend.holds()?);
+        if let Some(found) = noted.map_err(restore::refused)? {
+            tracing::info!(
+                participant = driver.participant,
+                found,
+                "the state was there before it was attached: a start needs to adopt it until its first \
+                 checkpoint is complete"
+            );
+        }
+        Ok(())
     }
 }
 

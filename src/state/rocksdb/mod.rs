@@ -356,6 +356,20 @@ impl StateBackend for RocksDb {
         Some(self.database.path())
     }
 
+    /// With the log off, what was written is in memory only, and in no file.
+    fn holds(&self) -> Result<Option<String>, Failure> {
+        let sequence = self.database.sequence();
+        if sequence > 0 {
+            return Ok(Some(format!("writes up to sequence number {sequence}")));
+        }
+        for family in self.list_families()? {
+            if self.database.is_unflushed(&family)? == Some(true) {
+                return Ok(Some(format!("writes in memory, to family {family:?}")));
+            }
+        }
+        Ok(None)
+    }
+
     /// Waits for the flush: the cut, which holds writers, would wait for one under way in its place.
     fn prepare(&self) {
         let flushed = match self.database.as_default() {
