@@ -61,7 +61,7 @@ use crate::open_roots;
 use crate::places::{LOST_AND_FOUND, STATE_FOLDER, STATE_MARK};
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{Epoch, FileName, LocalName, RootId};
+use crate::protocol::id::{FileName, LocalName, RootId};
 use crate::steps::step;
 
 pub use error::DirectoryError;

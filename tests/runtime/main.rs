@@ -13,6 +13,8 @@ mod faulty;
 mod files;
 mod flow;
 mod guests;
+#[cfg(feature = "rocksdb")]
+mod ownership;
 mod packs;
 mod places;
 mod restores;

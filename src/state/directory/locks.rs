@@ -22,7 +22,7 @@ use std::path::Path;
 use parking_lot::Mutex;
 use rustix::process::{FlockType, fcntl_getlk};
 
-use super::{failed, found, unlinked};
+use super::{DATABASE_LOCK, failed, found, unlinked};
 use crate::protocol::answer::Failure;
 
 /// One asks at a time.
@@ -57,6 +57,20 @@ pub(super) fn record_lock_holder(file: &Path) -> Result<Option<String>, Failure>
         Some(process) => shown(&process.as_raw_nonzero().to_string()),
         None => UNSEEN.to_owned(),
     }))
+}
+
+/// Whether this process has a database's lock in a directory open, as it has for as long as it has that
+/// database open; `None` where that can't be told. A directory may have been renamed since its database
+/// was opened, and another may bear its name.
+pub(in crate::state) fn is_database_open_here(directory: &Path) -> Option<bool> {
+    match found(&directory.join(DATABASE_LOCK)) {
+        Ok(None) => Some(false),
+        Ok(Some(found)) => {
+            let _alone = ASKING.lock();
+            is_open_here(&found).ok()
+        }
+        Err(_) => None,
+    }
 }
 
 /// Whether this process has a file open, under whatever name.

@@ -142,9 +142,6 @@ impl StateDirectory {
             Found::Worth(found) => return Err(self.unexplained(found, None)?),
         };
         *self.beginning.lock() = beginning;
-        if beginning != Beginning::Known && self.is_noted() {
-            self.rewrite_marks(self.living_marks())?;
-        }
         Ok(beginning == Beginning::Adopted)
     }
 
@@ -186,6 +183,9 @@ impl StateDirectory {
             None => Origin::Made(identity),
             Some(_) => Origin::Adopted(epoch, identity),
         })?;
+        if beginning != Beginning::Known {
+            self.rewrite_marks(self.living_marks())?;
+        }
         Ok(found)
     }
 

@@ -311,7 +311,6 @@ fn an_unmarked_database_is_adopted_if_that_is_asked_for_and_nothing_else_is() {
         .mark(RootId(9), &stored(1, "000001.sst", 4), &file)
         .unwrap_err();
     directory.note_attached(Epoch(3), None).unwrap();
-    directory.begin_anew().unwrap();
     directory
         .mark(RootId(9), &stored(1, "000001.sst", 4), &file)
         .unwrap();
