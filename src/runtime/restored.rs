@@ -56,7 +56,8 @@ impl Restored {
     }
 
     /// Whether there was no checkpoint yet: the directory is empty, but for a state that was
-    /// [adopted](crate::RestoreOptions::adopt_existing).
+    /// [adopted](crate::RestoreOptions::adopt_existing), or for the database of an earlier first start
+    /// that died before it attached that, in which nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken.is_none()
@@ -101,8 +102,9 @@ impl Restored {
     /// [`ErrorKind::Incompatible`] if the checkpoint holds another kind of state;
     /// [`ErrorKind::Invalid`] if the state lies in another directory, if it is not the restored one
     /// (a [`MemoryState`](crate::MemoryState) that was made anew, say), or if another state was
-    /// attached to this claim already; [`ErrorKind::Unsupported`] names what the backend can't take
-    /// checkpoints of; [`ErrorKind::Fenced`].
+    /// attached to this claim already, or if the database that an earlier first start seemed to have
+    /// left empty holds something; [`ErrorKind::Unsupported`] names what the backend can't take checkpoints of, a
+    /// database whose directory was renamed since it was opened included; [`ErrorKind::Fenced`].
     pub fn attach(self, backend: impl StateBackend) -> Result<Participant> {
         let driver = &self.session.0;
         let about = |error| driver.about(error).with_phase(Phase::Attach);

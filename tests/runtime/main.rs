@@ -5,6 +5,7 @@
     reason = "a test ends at the first surprise"
 )]
 
+mod adopted;
 mod checkpoints;
 mod configured;
 mod dropped;

@@ -13,6 +13,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -21,12 +22,15 @@ use super::books::{self, Found};
 use super::entries::{found, remove};
 use super::ownership::{Origin, Ownership};
 use super::{
-    DATABASE, DirectoryError, Existing, LOCK, OURS, OURS_UNFINISHED, OWN_FOLDER, StateDirectory,
+    DATABASE, DirectoryError, Existing, LOCK, MARKS, OURS, OURS_UNFINISHED, OWN_FOLDER,
+    StateDirectory,
 };
 use crate::protocol::answer::Failure;
-use crate::protocol::id::Epoch;
+use crate::protocol::file::FileDescription;
+use crate::protocol::id::{Epoch, RootId};
 use crate::state::failure::failed;
 use crate::state::folders::sync_directory;
+use crate::state::marks_of_files::Mark;
 use crate::state::unlinked;
 use crate::steps::step;
 
@@ -64,6 +68,33 @@ impl StateDirectory {
                 Err(self.unexplained(found, completed_in)?)
             }
         }
+    }
+
+    /// [As above](Self::check_replaceable), for a restore of these files of a checkpoint.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_replaceable_by(
+        &self,
+        completed_in: Epoch,
+        root: RootId,
+        files: &[FileDescription],
+    ) -> Result<(), DirectoryError> {
+        if self.is_known_stored(root, files) {
+            return Ok(());
+        }
+        self.check_replaceable(Some(completed_in))
+    }
+
+    /// Whether an adopted state is stored although that was not noted, since its holder died before
+    /// that. No checkpoint has a file that was stored from here, unless one of its holder's was completed.
+    fn is_known_stored(&self, root: RootId, files: &[FileDescription]) -> bool {
+        let Origin::Adopted(_, identity) = self.ownership.lock().origin.clone() else {
+            return false;
+        };
+        let names: BTreeSet<_> = files.iter().map(|file| file.name).collect();
+        let is_in = |mark: &Mark| mark.root == root && names.contains(&mark.name);
+        identity == books::identity(&self.path) && self.living_marks().values().any(is_in)
     }
 
     fn is_removable(&self, completed_in: Option<Epoch>) -> Result<bool, Failure> {
@@ -178,14 +209,13 @@ impl StateDirectory {
             (Beginning::Adopted, None) => Some(DATABASE.to_owned()),
             (_, found) => found,
         };
+        // From now on a mark says that a file was stored from here.
+        self.rewrite_marks(BTreeMap::new())?;
         let identity = books::identity(&self.path);
         self.note_origin(match found {
             None => Origin::Made(identity),
             Some(_) => Origin::Adopted(epoch, identity),
         })?;
-        if beginning != Beginning::Known {
-            self.rewrite_marks(self.living_marks())?;
-        }
         Ok(found)
     }
 
@@ -268,15 +298,13 @@ impl StateDirectory {
             return;
         }
         let own = self.path.join(OWN_FOLDER);
-        let removed = remove(&own.join(OURS_UNFINISHED))
-            .and_then(|_| remove(&own.join(LOCK)))
-            .map(|_| {
-                step("remove directory", &own);
-                // What a backend has put there stays.
-                fs::remove_dir(&own)
-            });
-        if let Err(failure) = removed {
-            tracing::debug!(%failure, "a lock was left in a directory that was not taken");
+        for name in [OURS_UNFINISHED, MARKS, LOCK] {
+            if let Err(failure) = remove(&own.join(name)) {
+                tracing::debug!(%failure, "a file was left in a directory that was not taken");
+            }
         }
+        step("remove directory", &own);
+        // What a backend has put there stays.
+        let _ = fs::remove_dir(&own);
     }
 }
