@@ -103,8 +103,14 @@ fn the_books_of_a_database_are_never_removed_for_want_of_tables() {
         make_database(path, "its log lies elsewhere");
         fs::remove_file(path.join("000004.log")).unwrap();
     };
-    let makes: [(&dyn Fn(&Path), bool); 2] = [(&with_log, true), (&without_log, false)];
-    for (make, is_kept) in makes {
+    for is_kept in [true, false] {
+        let make = |path: &Path| {
+            if is_kept {
+                with_log(path);
+            } else {
+                without_log(path);
+            }
+        };
         let base = tempfile::tempdir().unwrap();
         let path = base.path();
         make(path);
