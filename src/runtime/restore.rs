@@ -113,8 +113,8 @@ impl RestoreOptions {
     /// once it is. Without this, such a directory is refused. Once there is a checkpoint, this
     /// changes nothing. It takes back [`replace_foreign_state`](Self::replace_foreign_state).
     ///
-    /// Refused, by name, is whatever lies beside the database and is no file of RocksDB's, a folder
-    /// included: a later restore would remove it.
+    /// Refused, by name, is whatever lies beside the database and is no file of RocksDB's: a later
+    /// restore would remove it.
     ///
     /// What is written to the database before its first checkpoint is complete stays in it if the
     /// process dies. So take that checkpoint before anything is written.

@@ -10,7 +10,7 @@
 //! database whose creation was broken off, and of one that has its log here and never wrote to it:
 //! those may be opened once more, since whoever opens them sees what they name.
 //!
-//! Invariants: a name that RocksDB does not give is nobody's book; a folder never is.
+//! Invariants: a name that RocksDB does not give is nobody's book; but for that of old logs, a folder never is.
 //!
 //! What it does not do: read what a MANIFEST names.
 
@@ -29,6 +29,8 @@ const CURRENT_BYTES_MAX: u64 = 1 << 10;
 const RECORD_AT: usize = 7;
 /// The tag of a database's name in a MANIFEST, as a varint. RocksDB writes it before all else.
 const IDENTITY_TAG: [u8; 2] = [0x81, 0x40];
+/// Where old logs are kept, if the options say so (`WAL_ttl_seconds`).
+const ARCHIVE: &str = "archive";
 /// The first MANIFEST that a database has, before it is opened for the first time.
 const FIRST_MANIFEST: &str = "MANIFEST-000001";
 
@@ -81,21 +83,32 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Something in a directory that no RocksDB has put there, though a database lies in it. Folders are
-/// none of its own: what it archives in one, or could not use, is in no checkpoint.
+/// Something in a directory that no RocksDB has put there, though a database lies in it. The one
+/// folder of its own is that of its old logs, whose content is in its tables. What it could not use
+/// when it was repaired (`lost`) is in none.
 pub(super) fn other_than_database(directory: &Path) -> io::Result<Option<String>> {
     for name in names(directory)? {
         if [OWN_FOLDER, LOST_AND_FOUND].contains(&&*name) {
             continue;
         }
-        match fs::symlink_metadata(directory.join(&name)) {
+        let path = directory.join(&name);
+        match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() && kind(&name).is_some() => {}
+            Ok(found) if found.is_dir() && name == ARCHIVE && holds_only_logs(&path)? => {}
             Ok(_) => return Ok(Some(name)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
     }
     Ok(None)
+}
+
+fn holds_only_logs(folder: &Path) -> io::Result<bool> {
+    let is_log = |name: String| {
+        kind(&name) == Some(Kind::Log)
+            && fs::symlink_metadata(folder.join(&name)).is_ok_and(|found| found.is_file())
+    };
+    Ok(names(folder)?.into_iter().all(is_log))
 }
 
 /// What lies in a directory.

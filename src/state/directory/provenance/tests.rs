@@ -329,7 +329,6 @@ fn what_lies_beside_a_database_is_not_adopted_with_it() {
     for (name, is_folder) in [
         ("service.toml", false),
         ("backups", true),
-        ("archive", true),
         ("lost", true),
         ("CURRENT.old", false),
         ("MANIFEST-000005.bak", false),
@@ -345,6 +344,8 @@ fn what_lies_beside_a_database_is_not_adopted_with_it() {
             fs::write(&beside, b"precious").unwrap();
         }
         fs::create_dir(path.join("lost+found")).unwrap();
+        fs::create_dir(path.join("archive")).unwrap();
+        fs::write(path.join("archive/000003.log"), b"old").unwrap();
         let before = contents(path).unwrap();
         let directory = take_with(path, Existing::Adopted);
         let refused = directory.begin_anew().unwrap_err();
@@ -356,6 +357,9 @@ fn what_lies_beside_a_database_is_not_adopted_with_it() {
         assert_eq!(contents(path).unwrap(), before, "nothing is left behind");
         remove(&beside).unwrap();
         assert!(take_with(path, Existing::Adopted).begin_anew().unwrap());
+        fs::write(path.join("archive/notes"), b"precious").unwrap();
+        let refused = take_with(path, Existing::Adopted).begin_anew();
+        assert!(matches!(refused, Err(DirectoryError::Mixed { .. })));
     }
 }
 
