@@ -279,3 +279,25 @@ async fn a_database_whose_directory_was_renamed_is_not_attached() {
         );
     }
 }
+
+/// Old logs in a folder of RocksDB's own come back with each start.
+#[tokio::test]
+async fn a_database_that_archives_its_logs_is_adopted_at_each_start() {
+    let (_root, repository) = repository().await;
+    let (_base, directory) = place();
+    let mut options = options();
+    options.set_wal_ttl_seconds(3600);
+    let open = || Arc::new(DB::open(&options, &directory).unwrap());
+    fill(&open());
+    open().flush().unwrap();
+    for _ in 0..3 {
+        let claim = claim(&repository).await;
+        let restored = adopt(&claim, &directory).await.unwrap();
+        assert!(directory.join("archive").is_dir());
+        let db = open();
+        assert_eq!(count(&db), KEYS);
+        drop(restored.attach(RocksDb::new(db)).unwrap());
+    }
+    let claim = claim(&repository).await;
+    assert_eq!(live(adopt(&claim, &directory).await).await, KEYS);
+}
