@@ -190,6 +190,30 @@ async fn a_database_that_was_moved_to_where_one_was_restored_stays() {
     }
 }
 
+/// What was restored and never opened is known by its MANIFEST: it has no file with its name yet.
+#[tokio::test]
+async fn a_database_that_was_moved_to_where_one_was_restored_and_not_opened_stays() {
+    let (_root, repository) = repository().await;
+    let (base, directory) = place();
+    let first = base.path().join("first");
+    let restored = in_time(claim(&repository).await.restore_into(&first)).await;
+    live(restored).await;
+    let claim = claim(&repository).await;
+    for _ in 0..2 {
+        let restored = in_time(claim.restore_into(&directory)).await.unwrap();
+        assert!(!names(&directory).contains("IDENTITY"));
+        drop(restored);
+    }
+    let inside = names(&directory);
+    for name in inside.iter().filter(|name| *name != ".stillpoint") {
+        fs::remove_file(directory.join(name)).unwrap();
+    }
+    fill(&DB::open(&options(), &directory).unwrap());
+    let refused = in_time(claim.restore_into(&directory)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+    assert_eq!(count(&DB::open(&options(), &directory).unwrap()), KEYS);
+}
+
 /// It is in no file before its first flush.
 #[tokio::test]
 async fn what_was_loaded_into_memory_before_the_attach_stays() {
