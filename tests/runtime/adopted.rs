@@ -1,6 +1,7 @@
 //! States that were there before the library, until a checkpoint of them is complete.
 
 use std::fs;
+use std::time::Duration;
 
 use stillpoint::{ErrorKind, RestoreOptions};
 
@@ -111,6 +112,13 @@ async fn an_adopted_state_is_known_by_what_was_stored_of_it() {
     checkpoint(&participant, "1").await;
     in_time(participant.close()).await.unwrap();
     drop((participant, first));
+    // It is noted beside everything else.
+    let noted = async {
+        while fs::read(&note).unwrap() == adopted {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    in_time(noted).await;
     fs::write(&note, &adopted).unwrap();
 
     let elsewhere = base.path().join("elsewhere");
