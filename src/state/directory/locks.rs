@@ -62,6 +62,7 @@ pub(super) fn record_lock_holder(file: &Path) -> Result<Option<String>, Failure>
 /// Whether this process has a database's lock in a directory open, as it has for as long as it has that
 /// database open; `None` where that can't be told. A directory may have been renamed since its database
 /// was opened, and another may bear its name.
+#[cfg(feature = "rocksdb")]
 pub(in crate::state) fn is_database_open_here(directory: &Path) -> Option<bool> {
     match found(&directory.join(DATABASE_LOCK)) {
         Ok(None) => Some(false),
