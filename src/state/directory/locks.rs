@@ -22,7 +22,9 @@ use std::path::Path;
 use parking_lot::Mutex;
 use rustix::process::{FlockType, fcntl_getlk};
 
-use super::{DATABASE_LOCK, failed, found, unlinked};
+#[cfg(feature = "rocksdb")]
+use super::DATABASE_LOCK;
+use super::{failed, found, unlinked};
 use crate::protocol::answer::Failure;
 
 /// One asks at a time.
