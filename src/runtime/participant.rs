@@ -124,7 +124,9 @@ impl Claim {
     ///
     /// What came out of a checkpoint, or was made by a state that was attached when the directory was
     /// empty, is removed where the checkpoint does not hold it: the store or the source has it. A
-    /// database that came there in another way is not, unless the options say so.
+    /// database that came there in another way is not, unless the options say so. One that an earlier
+    /// first start made and did not attach is still there, with nothing in it. A directory that holds
+    /// the root of a repository that is open in this process, or lies in one, is refused.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] and [`ErrorKind::Busy`] for a directory that is not to be touched;

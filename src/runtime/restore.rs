@@ -110,8 +110,11 @@ impl RestoreOptions {
 
     /// Takes over the closed database that lies in the directory if the participant has no checkpoint
     /// yet: it stays as it is, to be opened and attached, and the directory belongs to the library
-    /// from then on. Without this, such a directory is refused. Once there is a checkpoint, this
+    /// once it is. Without this, such a directory is refused. Once there is a checkpoint, this
     /// changes nothing. It takes back [`replace_foreign_state`](Self::replace_foreign_state).
+    ///
+    /// Refused, by name, is whatever lies beside the database and is no file of RocksDB's: a later
+    /// restore would remove it.
     ///
     /// What is written to the database before its first checkpoint is complete stays in it if the
     /// process dies. So take that checkpoint before anything is written.
@@ -188,10 +191,12 @@ pub(super) async fn take(
     }
 }
 
-fn refused(error: DirectoryError) -> Error {
+pub(super) fn refused(error: DirectoryError) -> Error {
     let kind = match &error {
         DirectoryError::Foreign { .. }
         | DirectoryError::Unexplained { .. }
+        | DirectoryError::Mixed { .. }
+        | DirectoryError::Repository { .. }
         | DirectoryError::UnreadableMark { .. }
         | DirectoryError::NotADirectory { .. } => ErrorKind::Invalid,
         DirectoryError::AnotherOwner { .. } => ErrorKind::Incompatible,
@@ -203,7 +208,8 @@ fn refused(error: DirectoryError) -> Error {
         {
             ErrorKind::Invalid
         }
-        DirectoryError::Failed(failure) => failure.kind.into(),
+        // With its own words: the kind's name is said by the error itself.
+        DirectoryError::Failed(failure) => return failure.clone().into(),
     };
     Error::new(kind, error.to_string()).with_source(error)
 }
@@ -216,10 +222,13 @@ pub(super) async fn begin_anew(directory: Arc<StateDirectory>) -> Result<()> {
 }
 
 /// Refuses a directory that holds what may be the only copy.
-pub(super) async fn check(directory: &Arc<StateDirectory>, completed_in: Epoch) -> Result<()> {
-    let directory = Arc::clone(directory);
-    let checked = blocking(move || Ok(directory.check_replaceable(Some(completed_in)))).await?;
-    checked.map_err(refused)
+async fn check(directory: &Arc<StateDirectory>, wanted: &Wanted) -> Result<()> {
+    let (directory, wanted) = (Arc::clone(directory), wanted.clone());
+    let check = move || {
+        let Wanted { root, files, .. } = wanted;
+        Ok(directory.check_replaceable_by(wanted.completed_in, root, &files))
+    };
+    blocking(check).await?.map_err(refused)
 }
 
 /// The epoch in which the last of the completed checkpoints was completed: each claim begins one.
@@ -331,7 +340,7 @@ async fn fill_now(
     options: &RestoreOptions,
     giving_up: &watch::Sender<bool>,
 ) -> Result<RestoreReport> {
-    check(directory, wanted.completed_in).await?;
+    check(directory, wanted).await?;
     let mut present = present(directory, wanted.root).await?;
     if options.verify_kept {
         distrust(directory, &mut present, giving_up).await;

@@ -8,7 +8,7 @@ use super::core::{OPERATOR, Taken};
 #[cfg(test)]
 use super::driver::Driver;
 use super::participant::{Participant, Session};
-use super::restore::RestoreReport;
+use super::restore::{self, RestoreReport};
 use crate::error::{Error, ErrorKind, Phase, Result};
 use crate::protocol::id::CheckpointId;
 use crate::protocol::manifest::Manifest;
@@ -56,7 +56,8 @@ impl Restored {
     }
 
     /// Whether there was no checkpoint yet: the directory is empty, but for a state that was
-    /// [adopted](crate::RestoreOptions::adopt_existing).
+    /// [adopted](crate::RestoreOptions::adopt_existing), or for the database of an earlier first start
+    /// that died before it attached that, in which nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.taken.is_none()
@@ -101,8 +102,9 @@ impl Restored {
     /// [`ErrorKind::Incompatible`] if the checkpoint holds another kind of state;
     /// [`ErrorKind::Invalid`] if the state lies in another directory, if it is not the restored one
     /// (a [`MemoryState`](crate::MemoryState) that was made anew, say), or if another state was
-    /// attached to this claim already; [`ErrorKind::Unsupported`] names what the backend can't take
-    /// checkpoints of; [`ErrorKind::Fenced`].
+    /// attached to this claim already, or if the database that an earlier first start seemed to have
+    /// left empty holds something; [`ErrorKind::Unsupported`] names what the backend can't take checkpoints of, a
+    /// database whose directory was renamed since it was opened included; [`ErrorKind::Fenced`].
     pub fn attach(self, backend: impl StateBackend) -> Result<Participant> {
         let driver = &self.session.0;
         let about = |error| driver.about(error).with_phase(Phase::Attach);
@@ -143,17 +145,8 @@ impl Restored {
             return Err(about(error.with_checkpoint(taken.checkpoint)));
         }
         backend.attach().map_err(|failure| about(failure.into()))?;
-        if self.taken.is_none() && backend.directory().is_some() {
-            let epoch = driver.with_manifest(Manifest::epoch).unwrap_or_default();
-            let noted = self.directory.note_attached(epoch);
-            if let Some(found) = noted.map_err(|failure| about(failure.into()))? {
-                tracing::info!(
-                    participant = driver.participant,
-                    found,
-                    "the state was there before it was attached: a start needs to adopt it until its first \
-                     checkpoint is complete"
-                );
-            }
+        if backend.directory().is_some() {
+            self.note(&backend).map_err(about)?;
         }
         driver
             .attach(Arc::new(backend), self.directory, self.taken)
@@ -162,6 +155,25 @@ impl Restored {
         Ok(Participant {
             session: self.session,
         })
+    }
+
+    /// Notes what lies in the directory, before anything is written to it as the participant's.
+    fn note(&self, backend: &impl StateBackend) -> Result<()> {
+        if self.taken.is_some() {
+            return Ok(self.directory.note_opened()?);
+        }
+        let driver = &self.session.0;
+        let epoch = driver.with_manifest(Manifest::epoch).unwrap_or_default();
+        let noted = self.directory.note_attached(epoch, backend.holds()?);
+        if let Some(found) = noted.map_err(restore::refused)? {
+            tracing::info!(
+                participant = driver.participant,
+                found,
+                "the state was there before it was attached: a start needs to adopt it until its first \
+                 checkpoint is complete"
+            );
+        }
+        Ok(())
     }
 }
 

@@ -19,7 +19,8 @@
 //!
 //! What may be removed, `OURS` says ([`ownership`]): what came out of a checkpoint, and what a state
 //! made that was attached when nothing lay here. A database that was moved in is neither. It stays
-//! until the caller decides, or until a checkpoint of it is complete.
+//! until the caller decides, or until a checkpoint of it is complete. A directory that holds the root
+//! of a repository that is open, or lies in one, is refused in any case.
 //!
 //! Invariants: nothing is removed before the lock is held and `OURS` allows it, on disk; symbolic
 //! links are never followed; a directory that is being filled can't be taken for a database, since
@@ -28,23 +29,27 @@
 //!
 //! What it does not do: fetch anything, or know any state backend. Everything here blocks.
 
+mod books;
 mod entries;
 mod error;
-mod locks;
+pub(super) mod locks;
 mod ownership;
+mod provenance;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
 use self::entries::{contents, found, is_directory, is_file, make, remove};
 use self::ownership::{Origin, Ownership, whose};
+use self::provenance::Beginning;
 use super::attempt_directory::AttemptDirectory;
 use super::failure::failed;
 use super::flock::{self, Locked};
@@ -52,10 +57,11 @@ use super::folders::{folders_of, sync_directory};
 use super::marks_of_files::{self as marks, Mark};
 use super::pack::{PACK_NAME, PackError, StoredPack};
 use super::unlinked;
+use crate::open_roots;
 use crate::places::{LOST_AND_FOUND, STATE_FOLDER, STATE_MARK};
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::{FileDescription, FileKind};
-use crate::protocol::id::{Epoch, FileName, LocalName, RootId};
+use crate::protocol::id::{FileName, LocalName, RootId};
 use crate::steps::step;
 
 pub use error::DirectoryError;
@@ -103,8 +109,10 @@ pub struct StateDirectory {
     existing: Existing,
     /// Open for as long as the directory is in use: closing it frees the lock.
     _lock: File,
-    /// What lies on disk of it.
+    /// What lies on disk of it, once it is noted.
     ownership: Mutex<Ownership>,
+    is_noted: AtomicBool,
+    beginning: Mutex<Beginning>,
     marking: Mutex<Marking>,
     /// Held while the file of marks is changed.
     appending: Mutex<()>,
@@ -140,6 +148,10 @@ impl StateDirectory {
     /// # Errors
     /// See [`DirectoryError`].
     pub fn take(path: &Path, owner: &Owner, existing: Existing) -> Result<Self, DirectoryError> {
+        if let Some(root) = open_roots::overlapping(path) {
+            let path = path.to_owned();
+            return Err(DirectoryError::Repository { path, root });
+        }
         let new_in = make(path)?;
         let found = contents(path)?;
         let own = path.join(OWN_FOLDER);
@@ -148,36 +160,34 @@ impl StateDirectory {
         let foreign = found.iter().find(|name| !is_own(name));
         let is_ours = || Ok::<_, Failure>(is_directory(&own)? && is_file(&own.join(OURS))?);
         let is_adopted = existing == Existing::Adopted && is_file(&path.join(DATABASE))?;
-        if let (Some(found), false, false) = (foreign, is_ours()?, is_adopted) {
-            let (path, found) = (path.to_owned(), found.clone());
-            return Err(DirectoryError::Foreign { path, found });
+        if let (Some(found), false) = (foreign, is_ours()?) {
+            if !is_adopted {
+                let (path, found) = (path.to_owned(), found.clone());
+                return Err(DirectoryError::Foreign { path, found });
+            }
+            // Before anything is made in it: it is somebody else's.
+            check_no_database_is_open(path)?;
         }
-        let lock = lock(path, &own)?;
-        if let Some(holder) = locks::record_lock_holder(&path.join(DATABASE_LOCK))? {
-            return Err(DirectoryError::InUse {
-                path: path.to_owned(),
-                by: format!("a RocksDB is open in it, in {holder}"),
-            });
-        }
-        // Only now: whoever had the lock may have left another mark.
-        let noted = if is_ours()? {
-            Some(whose(path, &own.join(OURS), owner, existing)?)
-        } else {
-            None
-        };
-        let origin = noted.clone().unwrap_or(Origin::Nothing);
-        let owner = owner.clone();
         let directory = Self {
             path: path.to_owned(),
             was_empty: foreign.is_none(),
             was_made: !new_in.is_empty(),
             existing,
-            _lock: lock,
-            ownership: Mutex::new(Ownership { owner, origin }),
+            _lock: lock(path, &own)?,
+            // Only now: whoever had the lock may have left another mark.
+            is_noted: AtomicBool::new(is_ours()?),
+            ownership: Mutex::new(Ownership {
+                owner: owner.clone(),
+                origin: Origin::Nothing,
+            }),
+            beginning: Mutex::new(Beginning::Known),
             marking: Mutex::default(),
             appending: Mutex::default(),
         };
-        if noted.is_none() {
+        check_no_database_is_open(path)?;
+        if directory.is_noted() {
+            directory.ownership.lock().origin = whose(path, &own.join(OURS), owner, existing)?;
+        } else if foreign.is_none() {
             directory.note(&directory.ownership.lock())?;
             sync_directory(path)?;
             for above in new_in {
@@ -185,88 +195,6 @@ impl StateDirectory {
             }
         }
         Ok(directory)
-    }
-
-    /// Whether all that lies in the directory may be removed: the participant's last checkpoint, if
-    /// there is one, was completed in the epoch `completed_in`.
-    ///
-    /// # Errors
-    /// [`DirectoryError::Unexplained`], and trouble with the file system.
-    pub fn check_replaceable(&self, completed_in: Option<Epoch>) -> Result<(), DirectoryError> {
-        match self.unexplained(completed_in)? {
-            Some(found) if self.existing != Existing::Replaced => {
-                let path = self.path.clone();
-                Err(DirectoryError::Unexplained { path, found })
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Something in the directory that may be the only copy.
-    fn unexplained(&self, completed_in: Option<Epoch>) -> Result<Option<String>, Failure> {
-        let is_explained = match &self.ownership.lock().origin {
-            Origin::Clearing => true,
-            Origin::Made(identity) => *identity == ownership::identity(&self.path),
-            Origin::Restored => completed_in.is_some(),
-            // The note that it is stored comes after the checkpoint.
-            Origin::Adopted(epoch) => completed_in == Some(*epoch),
-            Origin::Nothing => false,
-        };
-        if is_explained {
-            return Ok(None);
-        }
-        self.something_of_worth()
-    }
-
-    fn something_of_worth(&self) -> Result<Option<String>, Failure> {
-        ownership::something_of_worth(&self.path, &[OWN_FOLDER, LOST_AND_FOUND])
-            .map_err(|error| failed(&error, format_args!("reading {}", self.path.display())))
-    }
-
-    /// Begins without a checkpoint: with nothing, or with the state that is to be adopted. Answers
-    /// whether it was.
-    ///
-    /// # Errors
-    /// [`DirectoryError::Unexplained`] if there is a state and it is not to be adopted, and trouble
-    /// with the file system.
-    pub fn begin_anew(&self) -> Result<bool, DirectoryError> {
-        if self.existing == Existing::Adopted && self.unexplained(None)?.is_some() {
-            self.rewrite_marks(self.living_marks())?;
-            return Ok(true);
-        }
-        self.check_replaceable(None)?;
-        self.clear()?;
-        Ok(false)
-    }
-
-    /// A state was opened in the directory, without a checkpoint, and is attached by the holder of
-    /// this epoch. Answers something that lies there already, if anything does: then it is not
-    /// removed before a checkpoint of it is complete.
-    ///
-    /// # Errors
-    /// Trouble with the file system, naming the path.
-    pub fn note_attached(&self, epoch: Epoch) -> Result<Option<String>, Failure> {
-        let found = self.something_of_worth()?;
-        self.note_origin(match found {
-            None => Origin::Made(ownership::identity(&self.path)),
-            Some(_) => Origin::Adopted(epoch),
-        })?;
-        Ok(found)
-    }
-
-    /// Whether it holds a state of which no checkpoint is known to be complete, and that was there
-    /// before it was attached.
-    #[must_use]
-    pub fn is_adopted(&self) -> bool {
-        matches!(self.ownership.lock().origin, Origin::Adopted(_))
-    }
-
-    /// A checkpoint of the state is complete: from now on it can be had from the store.
-    ///
-    /// # Errors
-    /// Trouble with the file system, naming the path.
-    pub fn note_stored(&self) -> Result<(), Failure> {
-        self.note_origin(Origin::Restored)
     }
 
     /// Where it lies.
@@ -348,7 +276,7 @@ impl StateDirectory {
         keep: &BTreeSet<LocalName>,
         wanted: impl Iterator<Item = &'a FileDescription>,
     ) -> Result<(), Failure> {
-        self.note_origin(Origin::Restored)?;
+        self.note_origin(Origin::Filling(books::identity(&self.path)))?;
         self.remove_others(keep)?;
         for file in wanted {
             let place = self.place(file);
@@ -428,7 +356,8 @@ impl StateDirectory {
         if let Some(mut pack) = pack {
             pack.unpack(&self.path)?;
         }
-        remove(&self.own(PACK)).map(drop)
+        remove(&self.own(PACK))?;
+        self.note_restored()
     }
 
     /// Removes from its place a file of a checkpoint, if it is there.
@@ -455,7 +384,7 @@ impl StateDirectory {
     /// # Errors
     /// Trouble with the file system, naming the path.
     pub fn clear(&self) -> Result<(), Failure> {
-        self.note_origin(Origin::Clearing)?;
+        self.note_origin(Origin::Clearing(books::identity(&self.path)))?;
         self.remove_others(&BTreeSet::new())?;
         // What comes back after a power cut would be taken for somebody else's.
         sync_directory(&self.path)?;
@@ -484,38 +413,6 @@ impl StateDirectory {
 
     fn own(&self, name: &str) -> PathBuf {
         self.path.join(OWN_FOLDER).join(name)
-    }
-
-    /// Notes where what lies here has come from.
-    fn note_origin(&self, origin: Origin) -> Result<(), Failure> {
-        let mut ownership = self.ownership.lock();
-        if ownership.origin == origin {
-            return Ok(());
-        }
-        let noted = Ownership {
-            owner: ownership.owner.clone(),
-            origin,
-        };
-        self.note(&noted)?;
-        *ownership = noted;
-        Ok(())
-    }
-
-    fn note(&self, ownership: &Ownership) -> Result<(), Failure> {
-        let path = self.own(OURS);
-        let unfinished = self.own(OURS_UNFINISHED);
-        step("write", &unfinished);
-        ownership
-            .encode()
-            .and_then(|bytes| {
-                let mut file = unlinked::create_anew(&unfinished)?;
-                file.write_all(&bytes)?;
-                file.sync_all()?;
-                step("rename", &path);
-                fs::rename(&unfinished, &path)
-            })
-            .map_err(|error| failed(&error, format_args!("writing {}", path.display())))?;
-        sync_directory(&self.path.join(OWN_FOLDER))
     }
 
     /// What killed attempts left: their links would keep the bytes of files that are removed here.
@@ -553,6 +450,22 @@ impl StateDirectory {
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        self.take_back();
+    }
+}
+
+fn check_no_database_is_open(path: &Path) -> Result<(), DirectoryError> {
+    match locks::record_lock_holder(&path.join(DATABASE_LOCK))? {
+        None => Ok(()),
+        Some(holder) => Err(DirectoryError::InUse {
+            path: path.to_owned(),
+            by: format!("a RocksDB is open in it, in {holder}"),
+        }),
     }
 }
 

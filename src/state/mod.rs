@@ -148,6 +148,18 @@ pub trait StateBackend: Send + Sync + 'static {
         true
     }
 
+    /// Something that the state holds when it is attached, in words, wherever that lies: in memory, or
+    /// in another directory than its own. Asked only of one that has a
+    /// [`directory`](Self::directory) and was not restored: one that holds anything then is not removed
+    /// before a checkpoint of it is complete. The files in its directory are looked at anyway, so a
+    /// backend that keeps everything there need not answer.
+    ///
+    /// # Errors
+    /// It can't be told: the state is not attached.
+    fn holds(&self) -> Result<Option<String>, Failure> {
+        Ok(None)
+    }
+
     /// Writes out what is in memory, without holding the caller's writers, and returns once that is
     /// done, so that the snapshot that follows, which holds them, finds little to do. Called as soon
     /// as it is known that one will.

@@ -40,6 +40,15 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// As much as there is of the beginning of a regular file, up to this.
+pub(super) fn read_first(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(File::options().read(true), path)?
+        .take(bytes_max)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Opens a directory, and nothing else, to sync it or to ask about it. The caller's own way to it
 /// may be a link.
 pub(super) fn open_directory(path: &Path) -> io::Result<File> {

@@ -203,6 +203,8 @@ async fn refused(repository: &Repository, directory: &Path, kind: ErrorKind) {
         error.to_string().contains(&name),
         "{error} does not name {name}"
     );
+    let said = format!("{kind}: {kind}");
+    assert!(!error.to_string().contains(&said), "{error}");
 }
 
 /// A database that is open in another container, on a volume that both have, is in use: the kernel's

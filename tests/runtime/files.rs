@@ -9,7 +9,7 @@ use stillpoint::protocol::answer::{Failure, FailureKind};
 use stillpoint::protocol::id::LocalName;
 use stillpoint::state::pack::Pack;
 use stillpoint::state::{
-    AttemptDirectory, Cut, Secured, SecuredFile, SecuredPack, StateBackend, StateFile,
+    AttemptDirectory, Cut, OWN_FOLDER, Secured, SecuredFile, SecuredPack, StateBackend, StateFile,
 };
 
 const LIST: &str = "CURRENT";
@@ -31,7 +31,7 @@ impl Files {
             .lines()
             .map(|name| (name.to_owned(), length(name)))
             .collect();
-        let attempt = AttemptDirectory::create(&directory.join("links")).unwrap();
+        let attempt = AttemptDirectory::create(&directory.join(OWN_FOLDER).join("links")).unwrap();
         Self {
             directory: directory.to_owned(),
             live: Arc::new(Mutex::new(live)),

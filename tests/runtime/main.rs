@@ -5,6 +5,7 @@
     reason = "a test ends at the first surprise"
 )]
 
+mod adopted;
 mod checkpoints;
 mod configured;
 mod dropped;
@@ -13,6 +14,8 @@ mod faulty;
 mod files;
 mod flow;
 mod guests;
+#[cfg(feature = "rocksdb")]
+mod ownership;
 mod packs;
 mod places;
 mod restores;

@@ -70,6 +70,26 @@ async fn no_repository_begins_in_a_states_directory() {
     assert_eq!(names(restored.directory()), [".stillpoint"]);
 }
 
+/// Trouble with the file system is told once.
+#[tokio::test]
+async fn what_kind_of_trouble_it_is_is_said_once() {
+    let repository = open(stillpoint::Memory::new(), config()).await;
+    let (_base, directory) = place();
+    let claim = claim(&repository).await;
+    drop(in_time(claim.restore_into(&directory)).await.unwrap());
+    fs::remove_file(directory.join(".stillpoint/LOCK")).unwrap();
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    let lock = directory.join(".stillpoint/LOCK");
+    rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, mode, 0).unwrap();
+    let error = in_time(claim.restore_into(&directory)).await.unwrap_err();
+    let (text, kind) = (error.to_string(), format!("{}: ", error.kind()));
+    assert_eq!(text.matches(&kind).count(), 1, "{text}");
+    assert!(
+        text.contains("locking") && error.cause_kind().is_some(),
+        "{text}"
+    );
+}
+
 #[tokio::test]
 async fn a_state_that_was_made_anew_is_not_the_restored_one() {
     let repository = open(stillpoint::Memory::new(), config()).await;

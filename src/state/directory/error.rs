@@ -11,8 +11,9 @@ use crate::protocol::answer::Failure;
 pub enum DirectoryError {
     /// It holds something and is not marked as ours.
     #[error(
-        "{} is neither empty nor marked as ours: it holds {found:?}; name an empty or absent directory, \
-         or adopt the database that lies there (RestoreOptions::adopt_existing)",
+        "{} is neither empty nor marked as ours: it holds {found:?}; name an empty or absent directory; \
+         the database of a participant that has no checkpoint yet can be adopted \
+         (RestoreOptions::adopt_existing)",
         path.display()
     )]
     Foreign {
@@ -23,7 +24,8 @@ pub enum DirectoryError {
     },
     /// It belongs to another participant, or to one of another repository.
     #[error(
-        "{} belongs to {found}, not to {wanted}: name another directory, or let what is there be removed \
+        "{} belongs to {found}, not to {wanted}: name another directory; if the state in it is the \
+         latter's all the same, move it to one without {OWN_FOLDER:?}; if nobody needs it, let it be removed \
          (RestoreOptions::replace_foreign_state)",
         path.display()
     )]
@@ -50,17 +52,41 @@ pub enum DirectoryError {
     },
     /// It is the participant's, but holds what is in no checkpoint and was not made by a state that
     /// began here: it may be the only copy.
-    #[error(
-        "{} holds {found:?}, which came neither out of a checkpoint nor from a state that began there: if it \
-         is the participant's state, adopt it (RestoreOptions::adopt_existing); if nobody needs it, clear the \
-         directory or let it be removed (RestoreOptions::replace_foreign_state)",
-        path.display()
-    )]
+    #[error("{} holds {found:?}, {why}: {advice}", path.display())]
     Unexplained {
         /// The directory.
         path: PathBuf,
         /// Something that it holds.
         found: String,
+        /// What is known of it.
+        why: String,
+        /// What can be done.
+        advice: &'static str,
+    },
+    /// Its database is to be adopted, and something lies beside it that is not the database's: that is
+    /// in no checkpoint, and a later restore would remove it.
+    #[error(
+        "{} can't be adopted: it holds {found:?}, which is no file of a RocksDB, and whatever is in no checkpoint \
+         is removed by a later restore; move it elsewhere",
+        path.display()
+    )]
+    Mixed {
+        /// The directory.
+        path: PathBuf,
+        /// What lies beside the database.
+        found: String,
+    },
+    /// The root of a repository that is open in this process lies in it, or it in that.
+    #[error(
+        "{} and the repository {} lie in each other: a restore would remove what is stored; name another directory",
+        path.display(),
+        root.display()
+    )]
+    Repository {
+        /// The directory.
+        path: PathBuf,
+        /// The repository's root.
+        root: PathBuf,
     },
     /// Its state is open, or another restore fills it.
     #[error("{} is in use: {by}", path.display())]

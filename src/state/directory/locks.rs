@@ -22,6 +22,8 @@ use std::path::Path;
 use parking_lot::Mutex;
 use rustix::process::{FlockType, fcntl_getlk};
 
+#[cfg(feature = "rocksdb")]
+use super::DATABASE_LOCK;
 use super::{failed, found, unlinked};
 use crate::protocol::answer::Failure;
 
@@ -57,6 +59,21 @@ pub(super) fn record_lock_holder(file: &Path) -> Result<Option<String>, Failure>
         Some(process) => shown(&process.as_raw_nonzero().to_string()),
         None => UNSEEN.to_owned(),
     }))
+}
+
+/// Whether this process has a database's lock in a directory open, as it has for as long as it has that
+/// database open; `None` where that can't be told. A directory may have been renamed since its database
+/// was opened, and another may bear its name.
+#[cfg(feature = "rocksdb")]
+pub(in crate::state) fn is_database_open_here(directory: &Path) -> Option<bool> {
+    match found(&directory.join(DATABASE_LOCK)) {
+        Ok(None) => Some(false),
+        Ok(Some(found)) => {
+            let _alone = ASKING.lock();
+            is_open_here(&found).ok()
+        }
+        Err(_) => None,
+    }
 }
 
 /// Whether this process has a file open, under whatever name.

@@ -2,44 +2,39 @@
 //!
 //! ```text
 //!                  nothing in it ──attach──> Made ───────────────┐
-//!  first start ──> Nothing                                       ├──restore──> Restored
+//!  first start ──> Nothing                                       ├─restore─> Filling ──> Restored
 //!                  something in it ──attach, adopt──> Adopted ───┘  (adopted: not before one of
 //!                                                                   its checkpoints is complete)
 //! ```
 //! A restore removes whatever is not in its checkpoint. So it has to know, durably, that what lies in
 //! the directory is to be had again: from the store, or from the source of a state that began with
-//! nothing. What the library did not see come into being may be the only copy there is. It is
-//! removed only if the caller says so.
+//! nothing. What the library did not see come into being may be the only copy there is, and so may a
+//! database of another identity than the one that was noted, which was moved in since. It is removed
+//! only if the caller says so.
 //!
 //! Invariants: the note is on disk before anything is done that it allows; a note that can't be
-//! understood allows nothing.
+//! understood allows nothing; that something is missing allows nothing.
 //!
-//! What it does not do: tell apart two databases where there is no `IDENTITY`, which RocksDB gives to
-//! each that it makes.
+//! What it does not do: tell apart two databases of one identity, of which one is a copy of the other,
+//! or two that have none.
 
 use std::fmt;
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DirectoryError, Existing};
+use super::entries::found;
+use super::{DATABASE, DirectoryError, Existing, books};
+use crate::protocol::answer::Failure;
 use crate::protocol::id::{Epoch, RootId};
 use crate::state::{framed, unlinked};
 
 /// What the file begins with, for whoever looks into it.
 const TEXT: &[u8] = b"This directory belongs to stillpoint, all of it: a restore removes what is not in the checkpoint.\n";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Far more than the longest name of a participant needs.
 const BYTES_MAX: u64 = 1 << 16;
-/// RocksDB's name for the file with a database's own, random one.
-const IDENTITY: &str = "IDENTITY";
-const IDENTITY_BYTES_MAX: u64 = 1 << 10;
-/// The files in which RocksDB keeps its books, and how the names of others begin. A key or a value is
-/// in none of them.
-const BOOKS: [&str; 4] = ["CURRENT", IDENTITY, "LOCK", "LOG"];
-const BOOKS_BEGIN: [&str; 3] = ["LOG.old.", "MANIFEST-", "OPTIONS-"];
 
 /// Whose state lies in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -56,21 +51,51 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Where what lies in the directory has come from.
+/// Where what lies in the directory has come from. The bytes are the [identity](books::identity) of a
+/// database: with another one, or none, the note says nothing about what lies there now.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Origin {
     /// There was nothing in it. Whatever has come since, the library did not see come.
     Nothing,
     /// The holder of this epoch attached what was there before. It may be the only copy until one of
     /// its checkpoints is complete.
-    Adopted(Epoch),
+    Adopted(Epoch, Vec<u8>),
     /// A state was attached when nothing was in it: all that it holds comes again from its source.
-    /// The bytes are those of its `IDENTITY`.
     Made(Vec<u8>),
+    /// A checkpoint is to be put in the place of what was there, which was allowed to go.
+    Filling(Vec<u8>),
     /// A checkpoint, or what was made of one: all of it is in the store or comes from the source.
-    Restored,
+    /// Without an identity if it is a database whose MANIFEST has none, and that was not opened yet.
+    Restored(Option<Vec<u8>>),
     /// It is being removed.
-    Clearing,
+    Clearing(Vec<u8>),
+}
+
+impl Origin {
+    /// Whether all that lies in a directory with this note may be removed: the participant's last
+    /// checkpoint, if there is one, was completed in the epoch `completed_in`.
+    pub(super) fn allows_removal(
+        &self,
+        directory: &Path,
+        completed_in: Option<Epoch>,
+    ) -> Result<bool, Failure> {
+        let is = |noted: &Vec<u8>| *noted == books::identity(directory);
+        // Whatever makes a database of the directory goes first and comes last.
+        let is_half = || Ok::<_, Failure>(found(&directory.join(DATABASE))?.is_none());
+        Ok(match self {
+            Self::Nothing => false,
+            Self::Made(noted) => is(noted),
+            // The note that it is stored comes after the checkpoint.
+            Self::Adopted(epoch, noted) => completed_in == Some(*epoch) && is(noted),
+            Self::Restored(noted) => completed_in.is_some() && noted.as_ref().is_none_or(is),
+            // It may be complete and not be noted so. Nobody has opened it then.
+            Self::Filling(before) => {
+                let is_unopened = || books::named(directory).is_none();
+                completed_in.is_some() && (is_half()? || is(before) || is_unopened())
+            }
+            Self::Clearing(before) => is_half()? || is(before),
+        })
+    }
 }
 
 /// The note, as it lies on disk.
@@ -130,55 +155,4 @@ pub(super) fn whose(
         }),
         Ok(noted) => Ok(noted.origin),
     }
-}
-
-/// The random name that RocksDB gave to the database in a directory. Empty where there is none.
-pub(super) fn identity(directory: &Path) -> Vec<u8> {
-    unlinked::read(&directory.join(IDENTITY), IDENTITY_BYTES_MAX).unwrap_or_default()
-}
-
-/// A file below a directory in which there may be something of worth: it has content, and is not one
-/// of the books of a database in which nothing was ever written. What has a name of `passed_over` is
-/// not looked at.
-pub(super) fn something_of_worth(
-    directory: &Path,
-    passed_over: &[&str],
-) -> io::Result<Option<String>> {
-    let is_book = |name: &str| {
-        BOOKS.contains(&name) || BOOKS_BEGIN.iter().any(|begin| name.starts_with(begin))
-    };
-    first_with_content(directory, &|name| {
-        passed_over.contains(&name) || is_book(name)
-    })
-}
-
-/// The first file in a folder, however deep, that has content or is no file.
-fn first_with_content(
-    folder: &Path,
-    passed_over: &dyn Fn(&str) -> bool,
-) -> io::Result<Option<String>> {
-    let mut names = fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.file_name()))
-        .collect::<io::Result<Vec<_>>>()?;
-    names.sort_unstable();
-    for name in names {
-        let shown = name.to_string_lossy();
-        if passed_over(&shown) {
-            continue;
-        }
-        let path = folder.join(&name);
-        let below = match fs::symlink_metadata(&path) {
-            Ok(found) if found.is_dir() => {
-                first_with_content(&path, &|_| false)?.map(|below| format!("{shown}/{below}"))
-            }
-            Ok(found) => (!found.is_file() || found.len() > 0).then(|| shown.to_string()),
-            // A database deletes its logs when it comes to it.
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
-        };
-        if below.is_some() {
-            return Ok(below);
-        }
-    }
-    Ok(None)
 }

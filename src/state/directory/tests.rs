@@ -10,50 +10,26 @@ use crate::protocol::id::AttemptId;
 use crate::state::pack::Pack;
 use crate::steps::recorded::local_steps;
 
-fn local(text: &str) -> LocalName {
+pub(super) fn local(text: &str) -> LocalName {
     LocalName::new(text).unwrap()
 }
 
-fn owner(participant: &str) -> Owner {
+pub(super) fn owner(participant: &str) -> Owner {
     Owner {
         root: RootId(9),
         participant: participant.to_owned(),
     }
 }
 
-fn take(path: &Path) -> Result<StateDirectory, DirectoryError> {
+pub(super) fn take(path: &Path) -> Result<StateDirectory, DirectoryError> {
     StateDirectory::take(path, &owner("orders/7"), Existing::Refused)
 }
 
-fn take_with(path: &Path, existing: Existing) -> StateDirectory {
+pub(super) fn take_with(path: &Path, existing: Existing) -> StateDirectory {
     StateDirectory::take(path, &owner("orders/7"), existing).unwrap()
 }
 
-/// What RocksDB has in a directory before anything is written to it.
-fn make_database(path: &Path, identity: &str) {
-    for (name, content) in [
-        ("000004.log", ""),
-        ("CURRENT", "MANIFEST-000005\n"),
-        ("IDENTITY", identity),
-        ("LOCK", ""),
-        ("LOG", "lines"),
-        ("LOG.old.1", "lines"),
-        ("MANIFEST-000005", "records"),
-        ("OPTIONS-000007", "options"),
-    ] {
-        fs::write(path.join(name), content).unwrap();
-    }
-}
-
-fn is_unexplained<T: std::fmt::Debug>(result: Result<T, DirectoryError>) -> bool {
-    match result {
-        Err(DirectoryError::Unexplained { .. }) => true,
-        Ok(_) => false,
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
+pub(super) fn stored(number: u64, text: &str, size_bytes: u64) -> FileDescription {
     FileDescription {
         name: FileName {
             attempt: AttemptId(1),
@@ -325,118 +301,6 @@ fn every_directory_that_got_a_new_entry_is_told() {
     assert!(make(&at("a/b/c")).unwrap().is_empty());
     assert_eq!(above(Path::new("state")), Path::new("."));
     assert_eq!(above(Path::new("/")), Path::new("/"));
-}
-
-#[test]
-fn a_first_start_that_died_begins_anew() {
-    let base = tempfile::tempdir().unwrap();
-    let path = base.path();
-    let again = |worth: bool| {
-        let directory = take(path).unwrap();
-        assert_eq!(directory.something_of_worth().unwrap().is_some(), worth);
-        assert!(!directory.begin_anew().unwrap());
-        assert_eq!(contents(path).unwrap().first().unwrap(), OWN_FOLDER);
-        assert!(contents(path).unwrap().len() <= 2, "all but LOCK is gone");
-        directory
-    };
-    drop(again(false));
-    // It died before it attached its new database.
-    make_database(path, "one");
-    let directory = again(false);
-    make_database(path, "two");
-    assert_eq!(directory.note_attached(Epoch(3)).unwrap(), None);
-    fs::write(path.join("000008.sst"), b"made since").unwrap();
-    drop(directory);
-    // And after it.
-    drop(again(true));
-}
-
-/// The only copy of a database, moved in at any moment, is never removed unless that is asked for.
-#[test]
-fn what_was_moved_in_stays() {
-    let move_in = |path: &Path| {
-        make_database(path, "moved in");
-        fs::write(path.join("000009.sst"), b"the only copy").unwrap();
-    };
-    let begun = |path: &Path| take(path).unwrap().begin_anew().map(drop).unwrap();
-    let attached = |path: &Path| {
-        let directory = take(path).unwrap();
-        directory.begin_anew().unwrap();
-        make_database(path, "its own");
-        directory.note_attached(Epoch(3)).unwrap();
-    };
-    let restored = |path: &Path| {
-        let directory = take(path).unwrap();
-        directory
-            .begin(&BTreeSet::new(), std::iter::empty())
-            .unwrap();
-    };
-    let preloaded = |path: &Path| {
-        let directory = take(path).unwrap();
-        directory.begin_anew().unwrap();
-        move_in(path);
-        assert!(directory.note_attached(Epoch(3)).unwrap().is_some());
-    };
-    let befores: [&dyn Fn(&Path); 4] = [&begun, &attached, &restored, &preloaded];
-    for (number, before) in befores.into_iter().enumerate() {
-        let base = tempfile::tempdir().unwrap();
-        let path = base.path();
-        before(path);
-        move_in(path);
-        let inside = contents(path).unwrap();
-        let directory = take(path).unwrap();
-        assert!(is_unexplained(directory.begin_anew()), "{number}");
-        drop(directory);
-        assert_eq!(contents(path).unwrap(), inside, "{number}");
-
-        let directory = take_with(path, Existing::Adopted);
-        assert!(directory.begin_anew().unwrap(), "{number}");
-        assert_eq!(contents(path).unwrap(), inside, "{number}");
-        assert!(directory.note_attached(Epoch(4)).unwrap().is_some());
-        assert!(directory.is_adopted());
-        drop(directory);
-        assert!(is_unexplained(take(path).unwrap().begin_anew()), "{number}");
-        assert!(is_unexplained(
-            take(path).unwrap().check_replaceable(Some(Epoch(5)))
-        ));
-        take(path)
-            .unwrap()
-            .check_replaceable(Some(Epoch(4)))
-            .unwrap();
-        let directory = take(path).unwrap();
-        directory.note_stored().unwrap();
-        drop(directory);
-        take(path)
-            .unwrap()
-            .check_replaceable(Some(Epoch(5)))
-            .unwrap();
-
-        let directory = take_with(path, Existing::Replaced);
-        assert!(!directory.begin_anew().unwrap());
-        assert!(!path.join("000009.sst").exists());
-    }
-}
-
-#[test]
-fn an_unmarked_database_is_adopted_if_that_is_asked_for_and_nothing_else_is() {
-    let base = tempfile::tempdir().unwrap();
-    let path = base.path();
-    fs::write(path.join("letters"), b"dear").unwrap();
-    let adopt = || StateDirectory::take(path, &owner("orders/7"), Existing::Adopted);
-    assert!(matches!(adopt(), Err(DirectoryError::Foreign { .. })));
-    assert_eq!(contents(path).unwrap(), ["letters"]);
-    make_database(path, "another");
-    let replace = StateDirectory::take(path, &owner("orders/7"), Existing::Replaced);
-    assert!(matches!(replace, Err(DirectoryError::Foreign { .. })));
-    let directory = adopt().unwrap();
-    assert!(directory.begin_anew().unwrap());
-    assert!(path.join("letters").exists());
-    let file = path.join("000001.sst");
-    fs::write(&file, b"four").unwrap();
-    directory
-        .mark(RootId(9), &stored(1, "000001.sst", 4), &file)
-        .unwrap();
-    assert_eq!(directory.marked().len(), 1);
 }
 
 #[test]

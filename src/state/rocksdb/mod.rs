@@ -38,6 +38,7 @@
 //! What it does not do: open, close or restore databases; look into their files.
 
 mod database;
+mod links;
 mod live_files;
 mod options;
 
@@ -53,8 +54,10 @@ use parking_lot::Mutex;
 
 use ::rocksdb::{DB, Options};
 
+use self::links::Links;
 use self::live_files::{LiveFile, LiveFileKind};
 use super::attempt_directory::AttemptDirectory;
+use super::directory::locks::is_database_open_here;
 use super::failure::failed;
 use super::pack::Pack;
 use super::secured::{Copied, Secured, SecuredFile, SecuredPack};
@@ -331,6 +334,9 @@ impl StateBackend for RocksDb {
             );
             Failure::new(FailureKind::Unsupported, cause)
         })?;
+        if is_database_open_here(home) == Some(false) {
+            return Err(Failure::new(FailureKind::Unsupported, moved(home)));
+        }
         if let Some(db) = self.database.as_default() {
             Sorted::new(list(db)?, home)?;
             let names = self.list_families()?;
@@ -354,6 +360,20 @@ impl StateBackend for RocksDb {
 
     fn directory(&self) -> Option<&Path> {
         Some(self.database.path())
+    }
+
+    /// With the log off, what was written is in memory only, and in no file.
+    fn holds(&self) -> Result<Option<String>, Failure> {
+        let sequence = self.database.sequence();
+        if sequence > 0 {
+            return Ok(Some(format!("writes up to sequence number {sequence}")));
+        }
+        for family in self.list_families()? {
+            if self.database.is_unflushed(&family)? == Some(true) {
+                return Ok(Some(format!("writes in memory, to family {family:?}")));
+            }
+        }
+        Ok(None)
     }
 
     /// Waits for the flush: the cut, which holds writers, would wait for one under way in its place.
@@ -436,46 +456,6 @@ impl Drop for DeletionsHeld {
     }
 }
 
-/// The directory of one of RocksDB's own checkpoints, removed when dropped.
-struct Links(PathBuf);
-
-impl Links {
-    fn list(&self) -> Result<Vec<LiveFile>, Failure> {
-        let reading = |error| failed(&error, format_args!("reading {}", self.0.display()));
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.0).map_err(reading)? {
-            let entry = entry.map_err(reading)?;
-            let name = entry.file_name().as_bytes().to_vec();
-            let kind = match name.rsplit(|byte| *byte == b'.').next() {
-                _ if name == b"CURRENT" => LiveFileKind::Current,
-                Some(b"sst" | b"blob") => LiveFileKind::State,
-                Some(b"log") => LiveFileKind::Log,
-                _ => LiveFileKind::Other,
-            };
-            files.push(LiveFile {
-                name,
-                directory: self.0.as_os_str().as_bytes().to_vec(),
-                kind,
-                size_bytes: entry.metadata().map_err(reading)?.len(),
-                may_grow: false,
-                replacement: None,
-            });
-        }
-        Ok(files)
-    }
-}
-
-impl Drop for Links {
-    fn drop(&mut self) {
-        step("remove directory", &self.0);
-        if let Err(error) = fs::remove_dir_all(&self.0)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(path = %self.0.display(), %error, "can't remove the links of a snapshot");
-        }
-    }
-}
-
 const PATHS_UNSUPPORTED: &str = "the options db_paths and cf_paths are not supported";
 
 fn in_other_directories(name: &str, home: &Path, found: &str) -> Failure {
@@ -554,6 +534,13 @@ fn secure_pack(
         pack.push_file(name, &path, file.size_bytes)?;
     }
     SecuredFile::write_pack(pack, directory).map(SecuredPack::File)
+}
+
+fn moved(home: &Path) -> String {
+    let home = home.display();
+    format!(
+        "the database that was opened in {home} does not lie there any more: open it where it lies"
+    )
 }
 
 fn has_length(path: &Path, size_bytes: u64) -> Result<(), Failure> {

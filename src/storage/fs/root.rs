@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use super::failure::failure;
 use super::probe::{Act, Probe};
 use crate::durable::sync_directory;
+use crate::open_roots::OpenRoot;
 use crate::protocol::answer::{Failure, FailureKind};
 use crate::storage::Key;
 use crate::storage::step::Step;
@@ -43,11 +44,14 @@ pub(super) struct Root {
     /// before it is noted. Whoever needs only folders that are noted does not wait for it.
     changing: Mutex<()>,
     pub(super) probe: Probe,
+    /// Nobody makes the directory of a state of it, as long as this is open.
+    _open: OpenRoot,
 }
 
 impl Root {
     pub(super) fn new(path: PathBuf, directory: OwnedFd) -> Self {
         Self {
+            _open: OpenRoot::new(&path),
             path,
             directory,
             durable: Mutex::default(),
