@@ -102,6 +102,8 @@ pub mod error;
 #[cfg(feature = "runtime")]
 mod executor;
 #[cfg(feature = "runtime")]
+mod file_locks;
+#[cfg(feature = "runtime")]
 mod open_roots;
 #[cfg(feature = "runtime")]
 mod places;

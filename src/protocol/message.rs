@@ -14,6 +14,7 @@
 //! The transport may lose, double, delay and reorder; nothing here relies on more. Every message
 //! carries the epoch and the attempt it belongs to, so that a stale one is recognised.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};

@@ -9,6 +9,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use super::Coordinator;
 use super::timers::Timer;

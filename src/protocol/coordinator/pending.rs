@@ -18,6 +18,7 @@
 //! ```
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::protocol::file::FileDescription;

@@ -1,5 +1,6 @@
 //! What the world tells an attempt of a subtask.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::protocol::answer::{Answer, Digest, Failure};

@@ -15,7 +15,6 @@
 //! where there is no list of a process's open files, since its own lock could not be told.
 
 use std::fs::{self, File};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -25,13 +24,11 @@ use rustix::process::{FlockType, fcntl_getlk};
 #[cfg(feature = "rocksdb")]
 use super::DATABASE_LOCK;
 use super::{failed, found, unlinked};
+use crate::file_locks;
 use crate::protocol::answer::Failure;
 
 /// One asks at a time.
 static ASKING: Mutex<()> = Mutex::new(());
-
-/// One of another container, or of another machine.
-const UNSEEN: &str = "a process that can't be seen from here";
 
 /// The process, this one included, that holds a record lock (`fcntl`) on a file of the directory.
 pub(super) fn record_lock_holder(file: &Path) -> Result<Option<String>, Failure> {
@@ -46,7 +43,7 @@ pub(super) fn record_lock_holder(file: &Path) -> Result<Option<String>, Failure>
     match is_open_here(&found) {
         // Its own lock could not be told, and asking would free it.
         Err(_) => return Ok(None),
-        Ok(true) => return Ok(Some(shown(&std::process::id().to_string()))),
+        Ok(true) => return Ok(Some(file_locks::shown(&std::process::id().to_string()))),
         Ok(false) => {}
     }
     let held = unlinked::open(File::options().read(true), file)
@@ -56,8 +53,8 @@ pub(super) fn record_lock_holder(file: &Path) -> Result<Option<String>, Failure>
             failed(&error, doing)
         })?;
     Ok(held.map(|lock| match lock.pid {
-        Some(process) => shown(&process.as_raw_nonzero().to_string()),
-        None => UNSEEN.to_owned(),
+        Some(process) => file_locks::shown(&process.as_raw_nonzero().to_string()),
+        None => file_locks::UNSEEN.to_owned(),
     }))
 }
 
@@ -92,56 +89,11 @@ fn is_open_here(file: &fs::Metadata) -> std::io::Result<bool> {
 /// The process that holds the lock (`flock`) of a whole file of the directory, which somebody
 /// does.
 pub(super) fn whole_lock_holder(directory: &Path, file: &Path) -> Result<String, Failure> {
-    let found = found(file)?;
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    let listed = found.and_then(|found| listed(&locks, "FLOCK", directory, &found));
-    Ok(listed.unwrap_or_else(|| UNSEEN.to_owned()))
-}
-
-/// The holder that the kernel's list names.
-fn listed(locks: &str, class: &str, directory: &Path, found: &fs::Metadata) -> Option<String> {
-    let (major, minor) = listed_device(directory)?;
-    let listed = format!("{major:02x}:{minor:02x}:{}", found.ino());
-    let mut of_class = of_class(locks, class);
-    of_class
-        .find(|(_, file)| *file == listed)
-        .map(|(process, _)| shown(process))
-}
-
-/// Process and file of the locks of a class that are held, not waited for.
-/// `7: POSIX  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`
-fn of_class<'a>(locks: &'a str, class: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    locks.lines().filter_map(move |line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        if fields.next() != Some(class) {
-            return None;
-        }
-        let mut fields = fields.skip(2);
-        Some((fields.next()?, fields.next()?))
+    let Some(found) = found(file)? else {
+        return Ok(file_locks::UNSEEN.to_owned());
+    };
+    Ok(match unlinked::open_directory(directory) {
+        Ok(opened) => file_locks::holder(&opened, found.ino()),
+        Err(_) => file_locks::UNSEEN.to_owned(),
     })
-}
-
-fn shown(process: &str) -> String {
-    match process.parse::<u32>() {
-        Ok(process) if process == std::process::id() => format!("this process ({process})"),
-        Ok(process) => format!("process {process}"),
-        Err(_) => UNSEEN.to_owned(),
-    }
-}
-
-/// The device on which the kernel's lists say a directory's files lie. It is not always the one
-/// that `stat` answers: of btrfs and overlays the lists name the whole file system.
-fn listed_device(directory: &Path) -> Option<(u32, u32)> {
-    let opened = unlinked::open_directory(directory).ok()?;
-    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", opened.as_raw_fd())).ok()?;
-    let mount = about
-        .lines()
-        .find_map(|line| line.strip_prefix("mnt_id:"))?;
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let device = mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        (fields.next() == Some(mount.trim())).then(|| fields.nth(1))?
-    })?;
-    let (major, minor) = device.split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
 }

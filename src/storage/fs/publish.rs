@@ -22,6 +22,7 @@ use super::failure::{failure, not_carried_out};
 use super::probe::Act;
 use super::root::{FOLDER_TRIES_MAX, Folder, Root, stat_at};
 use super::temporary::{Temporary, try_lock, unlink};
+use crate::file_locks;
 use crate::protocol::answer::{Failure, FailureKind, Tag};
 use crate::storage::step::{Step, Stop};
 use crate::storage::{Digester, Key, LOCK_NAME};
@@ -222,7 +223,11 @@ fn lock(
         while !try_lock(&file).map_err(|errno| fail(errno, "lock"))? {
             cancellation.check()?;
             if begun.elapsed() >= wait_max {
-                let cause = format!("{} is locked by another process", shown.display());
+                let holder = match rustix::fs::fstat(&file) {
+                    Ok(found) => file_locks::holder(&folder.directory, found.st_ino),
+                    Err(_) => file_locks::UNSEEN.to_owned(),
+                };
+                let cause = format!("{} is locked by {holder}", shown.display());
                 return Err(Failure::new(FailureKind::Unavailable, cause));
             }
             std::thread::sleep(pause);
@@ -277,7 +282,11 @@ mod tests {
         let path = directory.path().join(LOCK_NAME);
         assert_eq!(
             failure.cause,
-            format!("{} is locked by another process", path.display())
+            format!(
+                "{} is locked by this process ({})",
+                path.display(),
+                std::process::id()
+            )
         );
         drop(held);
         lock(root, &folder, soon, &nobody).unwrap();
