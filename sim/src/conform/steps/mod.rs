@@ -29,7 +29,8 @@ use super::leader::{Leader, Said};
 use super::search::{System, Taken};
 use super::shared::Shared;
 use super::value::Value;
-use super::world::{World, subtask as subtask_of};
+use super::history::subtask as subtask_of;
+use super::world::World;
 
 impl System for World {
     fn state(&self) -> Value {
