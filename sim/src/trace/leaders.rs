@@ -1,0 +1,98 @@
+//! What an observer remembers of a leader.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stillpoint::protocol::coordinator::{Coordinator, Phase, View};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
+
+use crate::conform::abstraction::{LeaderSight, OfSubtask};
+use crate::oracle::facts::ProcessId;
+
+/// The leader of an epoch. One that crashed is as one that stands still for ever.
+#[derive(Debug)]
+pub(super) struct Led {
+    pub(super) process: ProcessId,
+    pub(super) epoch: u64,
+    /// What it was when it crashed.
+    pub(super) ghost: Option<Box<Coordinator>>,
+    /// What its triggers of checkpoints under way said.
+    settled: OfSubtask<CheckpointId>,
+    /// The cuts that were acknowledged to it.
+    pub(super) taken: OfSubtask<BTreeSet<u64>>,
+    /// The checkpoints under way when it was last looked at.
+    pub(super) under_way: BTreeSet<CheckpointId>,
+    /// The attempts that followed it.
+    attached: BTreeSet<AttemptId>,
+    /// The files that may become garbage without a completion.
+    cared_for: BTreeSet<FileName>,
+}
+
+/// What has changed since a leader was last looked at.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    pub(super) triggered: Vec<CheckpointId>,
+    pub(super) ended: Vec<CheckpointId>,
+    pub(super) attached: Vec<AttemptId>,
+}
+
+impl Led {
+    pub(super) fn new(process: ProcessId, epoch: u64) -> Self {
+        Self {
+            process,
+            epoch,
+            ghost: None,
+            settled: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            under_way: BTreeSet::new(),
+            attached: BTreeSet::new(),
+            cared_for: BTreeSet::new(),
+        }
+    }
+
+    /// What it shows, once it knows that it leads.
+    pub(super) fn view<'a>(&self, machine: &'a Coordinator) -> Option<View<'a>> {
+        let view = machine.view();
+        let leads = matches!(view.phase, Phase::Leading | Phase::Closing);
+        (leads && view.epoch.0 == self.epoch).then_some(view)
+    }
+
+    /// Looks at it.
+    pub(super) fn look(&mut self, machine: &Coordinator) -> News {
+        let Some(view) = self.view(machine) else {
+            return News::default();
+        };
+        let under_way: BTreeSet<CheckpointId> =
+            view.pending.keys().chain(view.committing.keys()).copied().collect();
+        let attached = view.attempts.iter().filter(|(_, state)| state.attached);
+        let attached: BTreeSet<AttemptId> = attached.map(|(code, _)| *code).collect();
+        let news = News {
+            triggered: under_way.difference(&self.under_way).copied().collect(),
+            ended: self.under_way.difference(&under_way).copied().collect(),
+            attached: attached.difference(&self.attached).copied().collect(),
+        };
+        for id in &news.triggered {
+            for (subtask, attempt) in view.pending.get(id).iter().flat_map(|pending| &pending.plan) {
+                if let Some(state) = view.attempts.get(attempt) {
+                    self.settled.insert((*id, *subtask), state.settled());
+                }
+            }
+        }
+        let staged = view.attempts.values().flat_map(|state| state.staged.keys());
+        self.cared_for = staged.chain(view.orphans).copied().collect();
+        (self.under_way, self.attached) = (under_way, attached);
+        news
+    }
+
+    /// Whether a file was its to care for when it was last looked at.
+    pub(super) fn cares_for(&self, file: FileName) -> bool {
+        self.cared_for.contains(&file)
+    }
+
+    pub(super) fn sight<'a>(&'a self, machine: Option<&'a Coordinator>) -> LeaderSight<'a> {
+        LeaderSight {
+            view: machine.and_then(|machine| self.view(machine)),
+            settled: self.settled.clone(),
+            taken: &self.taken,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Traces: what a seed of the simulator is in the specification's eyes, one line a step.
+//!
+//! ```text
+//!  seed --> profile --> World --journal, machines--> Observer --Sight--> Line ... --> TraceLines.tla
+//!                                                                                         |
+//!                                                specs/TraceChecking.tla, TLC <-----------+
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `profile` | which worlds are traced |
+//! | `observer` | what the specification sees of a world, step by step |
+//! | `leaders`, `attempts` | what it remembers of each |
+//! | `actions` | the actions' names, in the order in which one step of the world is several of them |
+//! | `module` | lines as TLC reads them |
+//!
+//! Invariant: a trace is what the machines did, up to its last line. It ends early where a number
+//! leaves the bounds, and where the observer can't tell what a step was; it says which.
+
+mod actions;
+mod attempts;
+mod leaders;
+mod module;
+mod observer;
+mod profile;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use stillpoint::protocol::marks::{self, Guard};
+
+pub use self::module::write;
+pub use self::profile::{CONFIGURATIONS, Configuration, bounds};
+use self::observer::Observer;
+use crate::conform::value::Value;
+use crate::run::panicked;
+use crate::world::World;
+
+/// One step of the world: the actions that it was, and the state that they led to.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// The actions, in order. Only the state after the last of them is known.
+    pub by: Vec<&'static str>,
+    /// The state.
+    pub state: Value,
+    /// When, in microseconds of the world's time.
+    pub at: u64,
+}
+
+/// What a seed was.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// The seed.
+    pub seed: u64,
+    /// The state in which everything begins.
+    pub first: Value,
+    /// The steps.
+    pub lines: Vec<Line>,
+    /// Why it ended, if not because so many events were over.
+    pub ended: Option<String>,
+}
+
+/// Runs a seed and says what it was; with a guard held open, if one is given.
+#[must_use]
+pub fn trace(seed: u64, hold_open: Option<Guard>) -> Trace {
+    let (profile, mut choices) = profile::drawn(seed);
+    let mut world = World::new(profile);
+    world.keep_journal();
+    let mut observer = Observer::new(bounds(seed));
+    let first = observer.state();
+    marks::hold_open(hold_open);
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        while world.events < world.profile.safety_events && observer.goes_on() {
+            // What breaks a promise is another check's; here the specification is asked.
+            if matches!(world.step(&mut choices), Ok(false)) {
+                break;
+            }
+            observer.observe(&mut world);
+        }
+    }));
+    marks::hold_open(None);
+    let (lines, mut ended) = observer.into_lines();
+    if let Err(panic) = ran {
+        ended.get_or_insert(panicked(panic.as_ref()).what);
+    }
+    Trace {
+        seed,
+        first,
+        lines,
+        ended,
+    }
+}

@@ -1,0 +1,469 @@
+//! What the specification sees of a world, step by step.
+//!
+//! ```text
+//!  step of the world --> journal --+
+//!                     machines ----+--> actions, and what is remembered --> Sight --> Line
+//! ```
+//!
+//! When a commit is a step: when its leader has heard of it, or another's commit builds on it, or its
+//! leader is gone. Until then nobody acts on it. A claim is a step when it lands.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use stillpoint::protocol::coordinator::Coordinator;
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
+use stillpoint::protocol::manifest::{Change as Committed, Manifest, Record};
+use stillpoint::protocol::message::Acknowledge;
+use stillpoint::protocol::outcome::{Ignored, Outcome};
+
+use super::Line;
+use super::actions;
+use super::attempts::{Change, Life, Numbers, Stage};
+use super::leaders::Led;
+use crate::conform::abstraction::Sight;
+use crate::conform::bounds::Bounds;
+use crate::conform::history::{History, Object, subtask};
+use crate::conform::value::Value;
+use crate::oracle::facts::{Caller, ProcessId};
+use crate::world::{Entry, World};
+
+/// An acknowledgement, by epoch, attempt and checkpoint.
+type Told = (u64, AttemptId, CheckpointId);
+
+/// What was seen, and all that is remembered for it.
+pub(super) struct Observer {
+    bounds: Bounds,
+    history: History,
+    numbers: Numbers,
+    manifest: Option<Manifest>,
+    /// Records that are durable and no step yet.
+    records: VecDeque<(Option<Caller>, Record)>,
+    objects: BTreeSet<u64>,
+    leaders: BTreeMap<u64, Led>,
+    attempts: BTreeMap<u64, Life>,
+    acks: BTreeMap<Told, (Acknowledge, BTreeSet<u64>)>,
+    said: BTreeSet<Told>,
+    state: Value,
+    lines: Vec<Line>,
+    ended: Option<String>,
+    /// What the step under way has been so far.
+    by: Vec<&'static str>,
+}
+
+impl Observer {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        let mut observer = Self {
+            bounds,
+            history: History::default(),
+            numbers: Numbers::new(),
+            manifest: None,
+            records: VecDeque::new(),
+            objects: BTreeSet::new(),
+            leaders: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            acks: BTreeMap::new(),
+            said: BTreeSet::new(),
+            state: Value::numbers([]),
+            lines: Vec::new(),
+            ended: None,
+            by: Vec::new(),
+        };
+        observer.state = observer.sight(&BTreeMap::new()).state();
+        observer
+    }
+
+    /// The state that was seen last.
+    pub(super) fn state(&self) -> Value {
+        self.state.clone()
+    }
+
+    /// Whether there is more to see.
+    pub(super) fn goes_on(&self) -> bool {
+        self.ended.is_none()
+    }
+
+    pub(super) fn into_lines(self) -> (Vec<Line>, Option<String>) {
+        (self.lines, self.ended)
+    }
+
+    fn end(&mut self, why: &str) {
+        self.ended.get_or_insert(why.to_owned());
+    }
+
+    /// Sees what a step of the world was.
+    pub(super) fn observe(&mut self, world: &mut World) {
+        let journal = world.take_journal();
+        let machines: BTreeMap<ProcessId, &Coordinator> = world.seen_coordinators().collect();
+        self.see_files(world);
+        let mut received = BTreeSet::new();
+        for entry in journal {
+            self.take(entry, &mut received);
+        }
+        let before = self.completed();
+        let deployed = self.advance(&machines);
+        let completed = self.completed().difference(&before).copied().max();
+        self.see_leaders(&machines, completed, &deployed, &received);
+        self.see_attempts(world);
+        self.lose_acks(world);
+        if self.exceeds() {
+            self.end("its numbers leave the bounds");
+        }
+        if self.ended.is_some() {
+            return;
+        }
+        let state = self.sight(&machines).state();
+        let mut by = std::mem::take(&mut self.by);
+        if by.is_empty() && state == self.state {
+            return;
+        }
+        actions::sort(&mut by);
+        self.state = state.clone();
+        self.lines.push(Line {
+            by,
+            state,
+            at: world.now,
+        });
+    }
+
+    /// Who has come to run, and how the files of all have changed.
+    fn see_files(&mut self, world: &World) {
+        for seen in world.seen_attempts() {
+            let Some(number) = self.attempt_number(seen.code) else {
+                continue;
+            };
+            let (Some(running), Some(life)) = (seen.running, self.attempts.get_mut(&number)) else {
+                continue;
+            };
+            if life.runs() {
+                self.by.push("Restored");
+            }
+            let Some(known) = life.running() else {
+                continue;
+            };
+            let (numbers, creators) = (&mut self.numbers, &mut self.history.creators);
+            let change = known.files(running.files, |content| {
+                *numbers.entry(content).or_insert_with(|| {
+                    creators.push(number);
+                    creators.len() as u64
+                })
+            });
+            match change {
+                Change::Nothing => {}
+                Change::Flush => self.by.push("Flush"),
+                Change::Compact => self.by.push("Compact"),
+                Change::Other => self.end("files came and went that no action takes"),
+            }
+        }
+    }
+
+    fn take(&mut self, entry: Entry, received: &mut BTreeSet<CheckpointId>) {
+        match entry {
+            Entry::Committed(caller, record) => self.records.push_back((caller, record)),
+            Entry::Stored(name, content) => {
+                let object = self.numbers.get(&content);
+                let object = object.map_or(Object::Pack(CheckpointId(0)), |n| Object::File(*n));
+                self.history.names.insert(name, object);
+                if let Object::File(file) = object
+                    && self.objects.insert(file)
+                {
+                    self.by.push("Upload");
+                    self.stored(name.attempt, file, true);
+                }
+            }
+            Entry::Removed(name, caller) => self.removed(name, caller),
+            Entry::Said(said) => self.hear(said),
+            Entry::Received(said, outcome) => {
+                let is_foreign = matches!(
+                    outcome,
+                    Outcome::Ignored(
+                        Ignored::StaleEpoch | Ignored::UnknownAttempt | Ignored::NotLeading
+                    )
+                );
+                let told = (said.epoch.0, said.attempt, said.checkpoint);
+                if !is_foreign && let Some((said, cut)) = self.acks.remove(&told) {
+                    self.by.push("RecvAck");
+                    received.insert(said.checkpoint);
+                    if let Some(led) = self.leaders.get_mut(&said.epoch.0) {
+                        led.taken.insert((said.checkpoint, said.subtask), cut);
+                    }
+                }
+            }
+            Entry::Died(code, ran) => {
+                let number = self.attempt_number(code).unwrap_or_default();
+                if let Some(life) = self.attempts.get_mut(&number) {
+                    life.stage = Stage::Dead(ran);
+                    self.by.push("Crash");
+                }
+            }
+            Entry::Crashed(process, machine) => {
+                if let Some(led) = self.led_by(process) {
+                    led.ghost = Some(machine);
+                    self.bury();
+                }
+            }
+            Entry::Ended(process, machine) => {
+                if let Some(led) = self.led_by(process) {
+                    led.ghost = Some(machine);
+                }
+                self.bury();
+            }
+        }
+    }
+
+    fn led_by(&mut self, process: ProcessId) -> Option<&mut Led> {
+        self.leaders.values_mut().find(|led| led.process == process)
+    }
+
+    /// A leader that is gone and superseded is as good as deposed.
+    fn bury(&mut self) {
+        let epoch = self.manifest.as_ref().map_or(0, |manifest| manifest.epoch().0);
+        let count = self.leaders.len();
+        self.leaders
+            .retain(|known, led| led.ghost.is_none() || *known == epoch);
+        self.by.extend(vec!["Depose"; count - self.leaders.len()]);
+    }
+
+    fn stored(&mut self, code: AttemptId, file: u64, is_there: bool) {
+        let number = self.attempt_number(code).unwrap_or_default();
+        if let Some(running) = self.attempts.get_mut(&number).and_then(Life::running) {
+            if is_there {
+                running.stored.insert(file);
+            } else {
+                running.stored.remove(&file);
+            }
+        }
+    }
+
+    fn removed(&mut self, name: FileName, caller: Caller) {
+        let Some(file) = self.history.file(name) else {
+            return;
+        };
+        if !self.objects.remove(&file) {
+            return;
+        }
+        if let Caller::Attempt(code) = caller {
+            self.by.push("TaskDelete");
+            self.stored(code, file, false);
+        } else {
+            self.by.push("Delete");
+        }
+    }
+
+    fn hear(&mut self, said: Acknowledge) {
+        let told = (said.epoch.0, said.attempt, said.checkpoint);
+        if !self.said.insert(told) {
+            return;
+        }
+        self.by.push("SendAck");
+        let named = said.files.named().iter().map(|file| &file.name);
+        let own = self.history.files(named.filter(|name| name.attempt == said.attempt));
+        let number = self.attempt_number(said.attempt).unwrap_or_default();
+        if let Some(running) = self.attempts.get_mut(&number).and_then(Life::running) {
+            running.sent.extend(own);
+            let cut = running.cut(said.checkpoint);
+            self.acks.insert(told, (said, cut));
+        }
+    }
+
+    fn completed(&self) -> BTreeSet<CheckpointId> {
+        let manifest = self.manifest.iter();
+        manifest.flat_map(|manifest| manifest.retained()).collect()
+    }
+
+    /// Makes steps of the records that can be. The attempts that they deploy.
+    fn advance(&mut self, machines: &BTreeMap<ProcessId, &Coordinator>) -> BTreeSet<AttemptId> {
+        let mut deployed = BTreeSet::new();
+        while let Some((caller, record)) = self.records.front() {
+            let claims = |record: &Record| matches!(record.changes.first(), Some(Committed::Claim { .. }));
+            let is_topped = self.records.iter().any(|(_, record)| claims(record));
+            let epoch = self.manifest.as_ref().map_or(0, |manifest| manifest.epoch().0);
+            let led = self.leaders.get(&epoch);
+            let leader = led.and_then(|led| machines.get(&led.process).copied());
+            let heard = match (led, leader) {
+                (Some(led), Some(machine)) => led.view(machine).is_some_and(|view| {
+                    view.manifest.is_some_and(|manifest| manifest.version() >= record.version)
+                }),
+                _ => true,
+            };
+            if !heard && !is_topped {
+                break;
+            }
+            let own = led.is_some_and(|led| *caller == Some(Caller::Coordinator(led.process)));
+            if own && (!heard || leader.is_none()) && !claims(record) {
+                return { self.end("a leader has not heard of its last commit"); deployed };
+            }
+            if let Some((caller, record)) = self.records.pop_front() {
+                self.apply(caller, &record, &mut deployed);
+            }
+        }
+        deployed
+    }
+
+    fn apply(&mut self, caller: Option<Caller>, record: &Record, deployed: &mut BTreeSet<AttemptId>) {
+        let epoch = record.epoch.0;
+        let before = self.manifest.clone().unwrap_or_else(|| Manifest::genesis(Default::default(), String::new()));
+        let mut now = before.clone();
+        if let Err(error) = now.apply(record) {
+            return self.end(&format!("a record does not apply: {error}"));
+        }
+        let mut names = Vec::new();
+        for change in &record.changes {
+            match change {
+                Committed::Claim { .. } => {
+                    names.push("Claim");
+                    if let Some(Caller::Coordinator(process)) = caller {
+                        self.leaders.insert(epoch, Led::new(process, epoch));
+                    }
+                }
+                Committed::Pin { checkpoint, .. } if !before.is_pinned(*checkpoint) => names.push("GuestPin"),
+                Committed::Unpin { checkpoint, .. } if !now.is_pinned(*checkpoint) && now.is_retained(*checkpoint) => names.push("GuestUnpin"),
+                Committed::Complete(completion) => {
+                    names.push("Complete");
+                    self.remember(epoch, completion.checkpoint);
+                }
+                Committed::Deploy { head, attempts } => {
+                    names.push("Deploy");
+                    for (subtask, code) in attempts {
+                        deployed.insert(*code);
+                        let files = head.map(|head| now.registry().files(head, *subtask));
+                        let files = files.into_iter().flatten();
+                        let life = Life {
+                            code: *code,
+                            task: subtask.index,
+                            stage: Stage::Restoring {
+                                epoch,
+                                from: *head,
+                                files: files.filter_map(|file| self.history.file(file.name)).collect(),
+                            },
+                        };
+                        self.attempts.insert(self.attempts.len() as u64 + 1, life);
+                    }
+                }
+                Committed::Condemn { files } => {
+                    let swept = |name: &&FileName| {
+                        let cared = self.leaders.get(&epoch).is_some_and(|led| led.cares_for(**name));
+                        let known = before.registry().holds(**name) || before.released().contains_key(*name);
+                        self.history.file(**name).is_some() && !cared && !known
+                    };
+                    let count = files.iter().filter(swept).count();
+                    names.extend(vec!["Sweep"; count]);
+                    let is_file = |name: &FileName| self.history.file(*name).is_some();
+                    if count == 0 && files.iter().any(is_file) {
+                        names.push("Collect");
+                    }
+                }
+                Committed::Forget { files } => {
+                    let count = files.iter().filter(|name| self.history.file(**name).is_some()).count();
+                    names.extend(vec!["Forget"; count]);
+                }
+                _ => {}
+            }
+        }
+        // Any of these condemns what is garbage as well.
+        if names.iter().any(|name| ["Complete", "Deploy", "Forget", "Sweep"].contains(name)) {
+            names.retain(|name| *name != "Collect");
+        }
+        self.manifest = Some(now);
+        self.by.extend(names);
+        self.bury();
+    }
+
+    /// What a checkpoint was that its leader completes.
+    fn remember(&mut self, epoch: u64, id: CheckpointId) {
+        let number = self.history.checkpoint_number(id);
+        let Some(led) = self.leaders.get(&epoch) else {
+            return;
+        };
+        for task in (0..).take(self.bounds.tasks.len()) {
+            let cut = led.taken.get(&(id, subtask(task))).cloned();
+            self.history.cuts.insert((number, task), cut.unwrap_or_default());
+        }
+    }
+
+    fn see_leaders(
+        &mut self,
+        machines: &BTreeMap<ProcessId, &Coordinator>,
+        completed: Option<CheckpointId>,
+        deployed: &BTreeSet<AttemptId>,
+        received: &BTreeSet<CheckpointId>,
+    ) {
+        for led in self.leaders.values_mut() {
+            let ghost = led.ghost.take();
+            let machine = machines.get(&led.process).copied().or(ghost.as_deref());
+            let news = machine.map(|machine| led.look(machine)).unwrap_or_default();
+            led.ghost = ghost;
+            for id in news.triggered {
+                let number = self.history.checkpoints.len() as u64 + 1;
+                self.history.checkpoints.insert(id, number);
+                self.by.push("Trigger");
+            }
+            // What a completion overtakes and what a deployment gives up is part of these.
+            let ended = news.ended.iter().filter(|id| completed.is_none_or(|done| **id > done));
+            let ended = ended.filter(|id| !received.contains(id) && deployed.is_empty());
+            self.by.extend(vec!["Abort"; ended.count()]);
+            let attached = news.attached.iter().filter(|code| !deployed.contains(code));
+            self.by.extend(vec!["Attach"; attached.count()]);
+        }
+    }
+
+    fn see_attempts(&mut self, world: &World) {
+        for seen in world.seen_attempts() {
+            let Some(number) = self.attempt_number(seen.code) else {
+                continue;
+            };
+            let life = self.attempts.get_mut(&number).and_then(Life::running);
+            if let (Some(running), Some(seen)) = (life, seen.running) {
+                self.by.extend(running.look(&seen, &self.numbers));
+            }
+        }
+    }
+
+    /// An acknowledgement that nobody will say again, and of which no copy is on its way, is lost.
+    fn lose_acks(&mut self, world: &World) {
+        let under_way: BTreeSet<Told> = world
+            .acknowledgements_under_way()
+            .map(|said| (said.epoch.0, said.attempt, said.checkpoint))
+            .collect();
+        let count = self.acks.len();
+        let mut acks = std::mem::take(&mut self.acks);
+        acks.retain(|told, _| {
+            let number = self.attempt_number(told.1).unwrap_or_default();
+            let running = self.attempts.get_mut(&number).and_then(Life::running);
+            running.is_some_and(|running| running.epoch() == Some(told.0)) || under_way.contains(told)
+        });
+        self.acks = acks;
+        self.by.extend(vec!["LoseAck"; count - self.acks.len()]);
+    }
+
+    fn exceeds(&self) -> bool {
+        let bounds = &self.bounds;
+        let last = |count: usize| count as u64;
+        let epoch = self.leaders.keys().max().copied().unwrap_or_default();
+        last(self.history.creators.len()) > bounds.max_file
+            || last(self.history.checkpoints.len()) > bounds.max_ckpt
+            || last(self.attempts.len()) > bounds.max_attempt
+            || epoch > bounds.max_epoch
+    }
+
+    fn attempt_number(&self, code: AttemptId) -> Option<u64> {
+        let mut attempts = self.attempts.iter();
+        attempts.find(|(_, life)| life.code == code).map(|(number, _)| *number)
+    }
+
+    fn sight<'a>(&'a self, machines: &BTreeMap<ProcessId, &'a Coordinator>) -> Sight<'a> {
+        let leaders = self.leaders.iter().map(|(epoch, led)| {
+            (*epoch, led.sight(led.ghost.as_deref().or(machines.get(&led.process).copied())))
+        });
+        Sight {
+            bounds: &self.bounds,
+            history: &self.history,
+            manifest: self.manifest.as_ref(),
+            pins: |_| true,
+            objects: &self.objects,
+            leaders: leaders.collect(),
+            attempts: self.attempts.iter().map(|(number, life)| (*number, life.sight())).collect(),
+            acks: self.acks.values().map(|(said, cut)| (said, cut)).collect(),
+            faults: 0,
+        }
+    }
+}
