@@ -50,6 +50,8 @@ pub(crate) type OfSubtask<T> = BTreeMap<(CheckpointId, SubtaskId), T>;
 pub(crate) struct LeaderSight<'a> {
     /// What it shows; nothing before it has learned that it leads.
     pub(crate) view: Option<coordinator::View<'a>>,
+    /// The manifest as it last was its own.
+    pub(crate) manifest: Option<&'a Manifest>,
     /// What it said in its triggers of checkpoints under way.
     pub(crate) settled: OfSubtask<CheckpointId>,
     /// The cuts that were acknowledged to it.
@@ -250,8 +252,8 @@ impl Sight<'_> {
     fn ld(&self, epoch: u64) -> Value {
         let leader = self.leaders.get(&epoch);
         let view = leader.and_then(|leader| leader.view);
-        let superseded = view.filter(|_| self.epoch() != epoch);
-        let sees = superseded.and_then(|view| view.manifest);
+        let superseded = leader.filter(|_| self.epoch() != epoch);
+        let sees = superseded.and_then(|leader| leader.manifest);
         let named = |task: u32| {
             let view = view.as_ref()?;
             let mut attempts = view.attempts.iter();

@@ -84,9 +84,10 @@ impl World {
 }
 
 fn led(leader: &Leader) -> LeaderSight<'_> {
-    let triggers = leader.triggers.iter();
+    let (view, triggers) = (leader.machine.view(), leader.triggers.iter());
     LeaderSight {
-        view: Some(leader.machine.view()),
+        view: Some(view),
+        manifest: view.manifest,
         settled: triggers.map(|(of, trigger)| (*of, trigger.settled)).collect(),
         taken: &leader.taken,
     }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::coordinator::{Coordinator, Phase, View};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
+use stillpoint::protocol::manifest::Manifest;
+use stillpoint::protocol::message::Acknowledge;
 
 use crate::conform::abstraction::{LeaderSight, OfSubtask};
 use crate::oracle::facts::ProcessId;
@@ -13,6 +15,8 @@ use crate::oracle::facts::ProcessId;
 pub(super) struct Led {
     pub(super) process: ProcessId,
     pub(super) epoch: u64,
+    /// The manifest that its claim made.
+    claimed: Manifest,
     /// What it was when it crashed.
     pub(super) ghost: Option<Box<Coordinator>>,
     /// What its triggers of checkpoints under way said.
@@ -36,10 +40,11 @@ pub(super) struct News {
 }
 
 impl Led {
-    pub(super) fn new(process: ProcessId, epoch: u64) -> Self {
+    pub(super) fn new(process: ProcessId, claimed: Manifest) -> Self {
         Self {
             process,
-            epoch,
+            epoch: claimed.epoch().0,
+            claimed,
             ghost: None,
             settled: BTreeMap::new(),
             taken: BTreeMap::new(),
@@ -88,9 +93,29 @@ impl Led {
         self.cared_for.contains(&file)
     }
 
+    /// Whether a machine remembers nothing of a file that an acknowledgement has just named: it has
+    /// been completed, dropped, deleted and forgotten. The specification has no floor that tells.
+    pub(super) fn has_forgotten(&self, machine: &Coordinator, said: &Acknowledge) -> bool {
+        let Some(view) = self.view(machine) else {
+            return false;
+        };
+        let Some((state, manifest)) = view.attempts.get(&said.attempt).zip(view.manifest) else {
+            return false;
+        };
+        let own = said.files.named().iter().map(|file| file.name);
+        own.filter(|name| name.attempt == said.attempt).any(|name| {
+            !state.is_staged(name)
+                && !manifest.registry().holds(name)
+                && !manifest.released().contains_key(&name)
+                && !manifest.tombstones().contains(&name)
+        })
+    }
+
     pub(super) fn sight<'a>(&'a self, machine: Option<&'a Coordinator>) -> LeaderSight<'a> {
+        let view = machine.and_then(|machine| self.view(machine));
         LeaderSight {
-            view: machine.and_then(|machine| self.view(machine)),
+            view,
+            manifest: view.map_or(Some(&self.claimed), |view| view.manifest),
             settled: self.settled.clone(),
             taken: &self.taken,
         }

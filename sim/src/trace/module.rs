@@ -96,27 +96,21 @@ fn changed(before: &Value, now: &Value, bounds: &Bounds) -> String {
     match (before, now) {
         (Value::Function(before), Value::Function(now)) => {
             let pairs = now.iter().filter(|(key, value)| before.get(key) != Some(value));
-            let pairs: Vec<String> = pairs
-                .map(|(key, value)| {
-                    let value = match (before.get(key), value) {
-                        (Some(was), Value::Record(_)) => changed(was, value, bounds),
-                        _ => tla(value, bounds),
-                    };
-                    format!("{}:>{value}", tla(key, bounds))
-                })
-                .collect();
-            if pairs.is_empty() {
-                "<<>>".to_owned()
-            } else {
-                format!("({})", pairs.join("@@"))
-            }
+            let pairs = pairs.map(|(key, value)| {
+                let value = match (before.get(key), value) {
+                    (Some(was), Value::Record(_)) => changed(was, value, bounds),
+                    _ => tla(value, bounds),
+                };
+                format!("{}:>{value}", tla(key, bounds))
+            });
+            function(pairs.collect())
         }
         (Value::Record(before), Value::Record(now)) => {
             let fields = now.iter().filter(|(name, value)| before.get(*name) != Some(value));
             let fields: Vec<String> = fields
                 .map(|(name, value)| {
                     let value = match before.get(name) {
-                        Some(was) if IN_PART.contains(&name.as_str()) => changed(was, value, bounds),
+                        Some(was) if IN_PART.contains(&name.as_str()) => entries(was, value, bounds),
                         Some(_) | None => tla(value, bounds),
                     };
                     format!("{name}|->{value}")
@@ -129,6 +123,24 @@ fn changed(before: &Value, now: &Value, bounds: &Bounds) -> String {
             }
         }
         _ => tla(now, bounds),
+    }
+}
+
+/// The entries of a function that differ.
+fn entries(before: &Value, now: &Value, bounds: &Bounds) -> String {
+    let (Value::Function(before), Value::Function(now)) = (before, now) else {
+        return tla(now, bounds);
+    };
+    let differing = now.iter().filter(|(key, value)| before.get(key) != Some(value));
+    let pairs = differing.map(|(key, value)| format!("{}:>{}", tla(key, bounds), tla(value, bounds)));
+    function(pairs.collect())
+}
+
+fn function(pairs: Vec<String>) -> String {
+    if pairs.is_empty() {
+        "<<>>".to_owned()
+    } else {
+        format!("({})", pairs.join("@@"))
     }
 }
 

@@ -97,7 +97,7 @@ impl Observer {
         self.see_files(world);
         let mut received = BTreeSet::new();
         for entry in journal {
-            self.take(entry, &mut received);
+            self.take(entry, &machines, &mut received);
         }
         let before = self.completed();
         let deployed = self.advance(&machines);
@@ -111,11 +111,12 @@ impl Observer {
         if self.ended.is_some() {
             return;
         }
-        let state = self.sight(&machines).state();
-        let mut by = std::mem::take(&mut self.by);
-        if by.is_empty() && state == self.state {
+        // What no action explains is seen in the next line that one does, which is refused then.
+        if self.by.is_empty() {
             return;
         }
+        let state = self.sight(&machines).state();
+        let mut by = std::mem::take(&mut self.by);
         actions::sort(&mut by);
         self.state = state.clone();
         self.lines.push(Line {
@@ -156,7 +157,12 @@ impl Observer {
         }
     }
 
-    fn take(&mut self, entry: Entry, received: &mut BTreeSet<CheckpointId>) {
+    fn take(
+        &mut self,
+        entry: Entry,
+        machines: &BTreeMap<ProcessId, &Coordinator>,
+        received: &mut BTreeSet<CheckpointId>,
+    ) {
         match entry {
             Entry::Committed(caller, record) => self.records.push_back((caller, record)),
             Entry::Stored(name, content) => {
@@ -183,14 +189,24 @@ impl Observer {
                 if !is_foreign && let Some((said, cut)) = self.acks.remove(&told) {
                     self.by.push("RecvAck");
                     received.insert(said.checkpoint);
-                    if let Some(led) = self.leaders.get_mut(&said.epoch.0) {
-                        led.taken.insert((said.checkpoint, said.subtask), cut);
+                    let Some(led) = self.leaders.get_mut(&said.epoch.0) else {
+                        return;
+                    };
+                    let machine = machines.get(&led.process).copied();
+                    let machine = machine.or(led.ghost.as_deref());
+                    let forgotten = machine.is_some_and(|machine| led.has_forgotten(machine, &said));
+                    led.taken.insert((said.checkpoint, said.subtask), cut);
+                    if forgotten {
+                        self.end("an acknowledgement names what its leader has forgotten");
                     }
                 }
             }
             Entry::Died(code, ran) => {
                 let number = self.attempt_number(code).unwrap_or_default();
                 if let Some(life) = self.attempts.get_mut(&number) {
+                    if ran && life.runs() {
+                        self.by.push("Restored");
+                    }
                     life.stage = Stage::Dead(ran);
                     self.by.push("Crash");
                 }
@@ -312,7 +328,7 @@ impl Observer {
                 Committed::Claim { .. } => {
                     names.push("Claim");
                     if let Some(Caller::Coordinator(process)) = caller {
-                        self.leaders.insert(epoch, Led::new(process, epoch));
+                        self.leaders.insert(epoch, Led::new(process, now.clone()));
                     }
                 }
                 Committed::Pin { checkpoint, .. } if !before.is_pinned(*checkpoint) => names.push("GuestPin"),

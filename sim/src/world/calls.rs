@@ -481,7 +481,7 @@ impl World {
         match (caller, response) {
             (Caller::Coordinator(process), Response::Call { token, mut answer }) => {
                 if self.profile.is_modelled {
-                    self.hide_named(&mut answer);
+                    self.hide_below_floors(process, &mut answer);
                 }
                 let event = coordinator::Event::IoCompleted { token, answer };
                 self.drive_coordinator(process, event, choices);

@@ -542,6 +542,11 @@ impl World {
         // Whoever chooses may look at a list from before the last drop.
         let completed = facts.completed.iter().rev();
         older.extend(completed.copied().find(|id| !retained.contains_key(id)));
+        if self.profile.is_modelled {
+            self.keep_the_line(id, &mut older);
+        }
+        let facts = &self.watch.facts;
+        let retained = &facts.durable.retained;
         let n = u32::try_from(older.len()).unwrap_or(0);
         if n > 0 {
             let from = older[choices.choose(n, Label::RestoreFrom) as usize];

@@ -13,10 +13,13 @@
 //! and a store may lose, hasten or delay; and packs, which the specification does not know, stay out
 //! of what reaches a leader.
 
+use std::collections::BTreeSet;
+
 use stillpoint::protocol::answer::Answer;
 use stillpoint::protocol::coordinator::{Coordinator, Phase};
 use stillpoint::protocol::file::{FileKind, FileSet};
-use stillpoint::protocol::id::{AttemptId, FileName, ObjectName};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, ObjectName};
+use stillpoint::protocol::manifest::Manifest;
 use stillpoint::protocol::message::{Fate, Message, Notify};
 use stillpoint::protocol::store::StorePayload;
 use stillpoint::protocol::subtask::{FileView, RemoteView, View};
@@ -133,14 +136,25 @@ impl World {
         })
     }
 
-    /// A listing does not show the files of attempts that the manifest names.
-    pub(super) fn hide_named(&self, answer: &mut Answer<StorePayload>) {
-        let named = &self.watch.facts.durable.named;
+    /// Who goes back goes back along the line.
+    pub(super) fn keep_the_line(&self, id: ProcessId, older: &mut Vec<CheckpointId>) {
+        let process = self.coordinators.get(&id);
+        let manifest = process.and_then(|process| process.machine.view().manifest);
+        let line = manifest.into_iter().flat_map(Manifest::lineage);
+        let line: BTreeSet<CheckpointId> = line.collect();
+        older.retain(|checkpoint| line.contains(checkpoint));
+    }
+
+    /// A listing does not show what a named attempt has told to be below its floor.
+    pub(super) fn hide_below_floors(&self, id: ProcessId, answer: &mut Answer<StorePayload>) {
+        let Some(process) = self.coordinators.get(&id) else {
+            return;
+        };
+        let attempts = process.machine.view().attempts;
+        let floor = |attempt| attempts.get(&attempt).map_or(0, |state| state.floor);
         if let Answer::Done(StorePayload::Page { names, .. }) = answer {
             names.retain(|name| match ObjectName::parse(name) {
-                Some(ObjectName::Shared(file)) => {
-                    !named.values().any(|attempt| *attempt == file.attempt)
-                }
+                Some(ObjectName::Shared(file)) => file.number >= floor(file.attempt),
                 Some(ObjectName::Manifest(_) | ObjectName::Current) | None => true,
             });
         }
