@@ -52,8 +52,8 @@ pub(crate) struct LeaderSight<'a> {
     pub(crate) view: Option<coordinator::View<'a>>,
     /// The manifest as it last was its own.
     pub(crate) manifest: Option<&'a Manifest>,
-    /// What it said in its triggers of checkpoints under way.
-    pub(crate) settled: OfSubtask<CheckpointId>,
+    /// What it said in its triggers of checkpoints under way is settled.
+    pub(crate) settled: OfSubtask<u64>,
     /// The cuts that were acknowledged to it.
     pub(crate) taken: &'a OfSubtask<BTreeSet<u64>>,
 }
@@ -313,7 +313,7 @@ impl Sight<'_> {
         let all = pending.chain(committing).map(|(id, pending)| {
             let settled = |task| {
                 let settled = leader.settled.get(&(*id, subtask(task)));
-                self.checkpoint(settled.copied())
+                Value::from(settled.copied().unwrap_or(0))
             };
             Value::record([
                 ("id", self.checkpoint(Some(*id))),

@@ -33,7 +33,7 @@ impl World {
             manifest: self.store.manifest.as_deref(),
             pins: |owner: &PinOwner| owner.0 == OWNER,
             objects: &self.store.objects,
-            leaders: up.map(|(epoch, leader)| (*epoch, led(leader))).collect(),
+            leaders: up.map(|(epoch, leader)| (*epoch, self.led(leader))).collect(),
             attempts: self
                 .attempts
                 .iter()
@@ -81,14 +81,16 @@ impl World {
             view,
         }
     }
-}
 
-fn led(leader: &Leader) -> LeaderSight<'_> {
-    let (view, triggers) = (leader.machine.view(), leader.triggers.iter());
-    LeaderSight {
-        view: Some(view),
-        manifest: view.manifest,
-        settled: triggers.map(|(of, trigger)| (*of, trigger.settled)).collect(),
-        taken: &leader.taken,
+    fn led<'a>(&self, leader: &'a Leader) -> LeaderSight<'a> {
+        let (view, triggers) = (leader.machine.view(), leader.triggers.iter());
+        let settled =
+            triggers.map(|(of, trigger)| (*of, self.checkpoint_number(trigger.settled)));
+        LeaderSight {
+            view: Some(view),
+            manifest: view.manifest,
+            settled: settled.collect(),
+            taken: &leader.taken,
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 /// The actions, in the order in which one step of the world is several of them: what an attempt does
 /// before what its leader makes of it, what is committed before what follows from it, and ends last.
+/// Within a commit: a pin keeps what a completion would drop, the end of one does not let it go yet;
+/// and garbage is judged before the attempts are others.
 const ORDER: [&str; 25] = [
     "Restored", "Flush", "Compact", "Upload", "Snapshot", "SendAck", "ForgetBase", "DropSnap",
-    "RecvAck", "Attach", "GuestPin", "GuestUnpin", "Complete", "Deploy", "Forget", "Sweep", "Collect",
+    "RecvAck", "Attach", "GuestPin", "Complete", "GuestUnpin", "Forget", "Sweep", "Collect", "Deploy",
     "Abort", "Claim", "Depose", "Trigger", "Delete", "TaskDelete", "Crash", "LoseAck",
 ];
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stillpoint::protocol::coordinator::{Coordinator, Phase, View};
+use stillpoint::protocol::coordinator::{AttemptState, Coordinator, Phase, View};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
 use stillpoint::protocol::manifest::Manifest;
 use stillpoint::protocol::message::Acknowledge;
@@ -20,7 +20,7 @@ pub(super) struct Led {
     /// What it was when it crashed.
     pub(super) ghost: Option<Box<Coordinator>>,
     /// What its triggers of checkpoints under way said.
-    settled: OfSubtask<CheckpointId>,
+    settled: OfSubtask<u64>,
     /// The cuts that were acknowledged to it.
     pub(super) taken: OfSubtask<BTreeSet<u64>>,
     /// The checkpoints under way when it was last looked at.
@@ -34,9 +34,20 @@ pub(super) struct Led {
 /// What has changed since a leader was last looked at.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    pub(super) triggered: Vec<CheckpointId>,
+    pub(super) triggered: usize,
     pub(super) ended: Vec<CheckpointId>,
     pub(super) attached: Vec<AttemptId>,
+}
+
+/// [`AttemptState::settled`] in the specification's numbers, in which an id and the one before it need
+/// not follow each other.
+fn settled(state: &AttemptState, numbers: &BTreeMap<CheckpointId, u64>) -> u64 {
+    let number = |id: CheckpointId| numbers.get(&id).copied().unwrap_or(0);
+    let sent = state.last_declared.max(state.last_acknowledged.unwrap_or_default());
+    match state.staged.values().map(|staged| staged.first).min() {
+        Some(oldest) => number(oldest).saturating_sub(1).min(number(sent)),
+        None => number(sent),
+    }
 }
 
 impl Led {
@@ -61,8 +72,8 @@ impl Led {
         (leads && view.epoch.0 == self.epoch).then_some(view)
     }
 
-    /// Looks at it.
-    pub(super) fn look(&mut self, machine: &Coordinator) -> News {
+    /// Looks at it, and numbers the checkpoints that it has triggered.
+    pub(super) fn look(&mut self, machine: &Coordinator, numbers: &mut BTreeMap<CheckpointId, u64>) -> News {
         let Some(view) = self.view(machine) else {
             return News::default();
         };
@@ -70,15 +81,17 @@ impl Led {
             view.pending.keys().chain(view.committing.keys()).copied().collect();
         let attached = view.attempts.iter().filter(|(_, state)| state.attached);
         let attached: BTreeSet<AttemptId> = attached.map(|(code, _)| *code).collect();
+        let triggered: Vec<CheckpointId> = under_way.difference(&self.under_way).copied().collect();
         let news = News {
-            triggered: under_way.difference(&self.under_way).copied().collect(),
+            triggered: triggered.len(),
             ended: self.under_way.difference(&under_way).copied().collect(),
             attached: attached.difference(&self.attached).copied().collect(),
         };
-        for id in &news.triggered {
+        for id in &triggered {
+            numbers.insert(*id, numbers.len() as u64 + 1);
             for (subtask, attempt) in view.pending.get(id).iter().flat_map(|pending| &pending.plan) {
                 if let Some(state) = view.attempts.get(attempt) {
-                    self.settled.insert((*id, *subtask), state.settled());
+                    self.settled.insert((*id, *subtask), settled(state, numbers));
                 }
             }
         }

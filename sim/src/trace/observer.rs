@@ -50,6 +50,20 @@ pub(super) struct Observer {
     by: Vec<&'static str>,
 }
 
+/// Whose first pin has come, or whose last has gone, between two manifests.
+fn pinned(before: &Manifest, now: &Manifest) -> Vec<&'static str> {
+    let both = before.retained().chain(now.retained());
+    let checkpoints: BTreeSet<CheckpointId> = both.collect();
+    let changes = checkpoints.into_iter().filter_map(|id| {
+        match (before.is_pinned(id), now.is_pinned(id)) {
+            (false, true) => Some("GuestPin"),
+            (true, false) => Some("GuestUnpin"),
+            (true, true) | (false, false) => None,
+        }
+    });
+    changes.collect()
+}
+
 impl Observer {
     pub(super) fn new(bounds: Bounds) -> Self {
         let mut observer = Self {
@@ -322,7 +336,7 @@ impl Observer {
         if let Err(error) = now.apply(record) {
             return self.end(&format!("a record does not apply: {error}"));
         }
-        let mut names = Vec::new();
+        let mut names = pinned(&before, &now);
         for change in &record.changes {
             match change {
                 Committed::Claim { .. } => {
@@ -331,8 +345,6 @@ impl Observer {
                         self.leaders.insert(epoch, Led::new(process, now.clone()));
                     }
                 }
-                Committed::Pin { checkpoint, .. } if !before.is_pinned(*checkpoint) => names.push("GuestPin"),
-                Committed::Unpin { checkpoint, .. } if !now.is_pinned(*checkpoint) && now.is_retained(*checkpoint) => names.push("GuestUnpin"),
                 Committed::Complete(completion) => {
                     names.push("Complete");
                     self.remember(epoch, completion.checkpoint);
@@ -406,13 +418,11 @@ impl Observer {
         for led in self.leaders.values_mut() {
             let ghost = led.ghost.take();
             let machine = machines.get(&led.process).copied().or(ghost.as_deref());
-            let news = machine.map(|machine| led.look(machine)).unwrap_or_default();
+            let checkpoints = &mut self.history.checkpoints;
+            let news = machine.map(|machine| led.look(machine, checkpoints));
+            let news = news.unwrap_or_default();
             led.ghost = ghost;
-            for id in news.triggered {
-                let number = self.history.checkpoints.len() as u64 + 1;
-                self.history.checkpoints.insert(id, number);
-                self.by.push("Trigger");
-            }
+            self.by.extend(vec!["Trigger"; news.triggered]);
             // What a completion overtakes and what a deployment gives up is part of these.
             let ended = news.ended.iter().filter(|id| completed.is_none_or(|done| **id > done));
             let ended = ended.filter(|id| !received.contains(id) && deployed.is_empty());
