@@ -199,7 +199,10 @@ impl Sight<'_> {
             let found = ids.get(&number).and_then(|code| manifest.checkpoint(*code));
             self.checkpoint(found.and_then(|found| found.parent))
         };
-        let owned = manifest.pins().iter().filter(|(_, owner)| (self.pins)(owner));
+        let owned = manifest
+            .pins()
+            .iter()
+            .filter(|(_, owner)| (self.pins)(owner));
         let pinned: BTreeSet<u64> = owned
             .map(|(code, _)| self.checkpoint_number(*code))
             .collect();

@@ -33,7 +33,9 @@ impl World {
             manifest: self.store.manifest.as_deref(),
             pins: |owner: &PinOwner| owner.0 == OWNER,
             objects: &self.store.objects,
-            leaders: up.map(|(epoch, leader)| (*epoch, self.led(leader))).collect(),
+            leaders: up
+                .map(|(epoch, leader)| (*epoch, self.led(leader)))
+                .collect(),
             attempts: self
                 .attempts
                 .iter()
@@ -84,8 +86,7 @@ impl World {
 
     fn led<'a>(&self, leader: &'a Leader) -> LeaderSight<'a> {
         let (view, triggers) = (leader.machine.view(), leader.triggers.iter());
-        let settled =
-            triggers.map(|(of, trigger)| (*of, self.checkpoint_number(trigger.settled)));
+        let settled = triggers.map(|(of, trigger)| (*of, self.checkpoint_number(trigger.settled)));
         LeaderSight {
             view: Some(view),
             manifest: view.manifest,

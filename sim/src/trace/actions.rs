@@ -5,9 +5,31 @@
 /// Within a commit: a pin keeps what a completion would drop, the end of one does not let it go yet;
 /// and garbage is judged before the attempts are others.
 const ORDER: [&str; 25] = [
-    "Restored", "Flush", "Compact", "Upload", "Snapshot", "SendAck", "ForgetBase", "DropSnap",
-    "RecvAck", "Attach", "GuestPin", "Complete", "GuestUnpin", "Forget", "Sweep", "Collect", "Deploy",
-    "Abort", "Claim", "Depose", "Trigger", "Delete", "TaskDelete", "Crash", "LoseAck",
+    "Restored",
+    "Flush",
+    "Compact",
+    "Upload",
+    "Snapshot",
+    "SendAck",
+    "ForgetBase",
+    "DropSnap",
+    "RecvAck",
+    "Attach",
+    "GuestPin",
+    "Complete",
+    "GuestUnpin",
+    "Forget",
+    "Sweep",
+    "Collect",
+    "Deploy",
+    "Abort",
+    "Claim",
+    "Depose",
+    "Trigger",
+    "Delete",
+    "TaskDelete",
+    "Crash",
+    "LoseAck",
 ];
 
 /// Puts actions into that order.

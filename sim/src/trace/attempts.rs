@@ -100,7 +100,11 @@ impl Life {
 
 impl Running {
     /// Takes in how the files have changed; those that are new are numbered.
-    pub(super) fn files(&mut self, files: &[LsmFile], mut number: impl FnMut(ContentId) -> u64) -> Change {
+    pub(super) fn files(
+        &mut self,
+        files: &[LsmFile],
+        mut number: impl FnMut(ContentId) -> u64,
+    ) -> Change {
         let now: BTreeSet<u64> = files.iter().map(|file| number(file.content)).collect();
         let gone: BTreeSet<u64> = self.live.difference(&now).copied().collect();
         let came = now.difference(&self.live).count();
@@ -118,8 +122,11 @@ impl Running {
     pub(super) fn look(&mut self, seen: &SeenRunning<'_>, numbers: &Numbers) -> Vec<&'static str> {
         for (checkpoint, files) in &seen.cuts {
             let files = files.iter();
-            let numbered = files.filter_map(|file| Some((file.local(), *numbers.get(&file.content)?)));
-            self.cuts.entry(*checkpoint).or_insert_with(|| numbered.collect());
+            let numbered =
+                files.filter_map(|file| Some((file.local(), *numbers.get(&file.content)?)));
+            self.cuts
+                .entry(*checkpoint)
+                .or_insert_with(|| numbered.collect());
         }
         let view = seen.machine.view();
         let actions = match &self.view {
@@ -136,7 +143,10 @@ impl Running {
     /// The files at a cut.
     pub(super) fn cut(&self, checkpoint: CheckpointId) -> BTreeSet<u64> {
         let cut = self.cuts.get(&checkpoint);
-        cut.into_iter().flat_map(BTreeMap::values).copied().collect()
+        cut.into_iter()
+            .flat_map(BTreeMap::values)
+            .copied()
+            .collect()
     }
 
     /// The epoch that it follows.
@@ -145,10 +155,16 @@ impl Running {
     }
 
     fn sight(&self) -> RunningSight {
-        let view = self.view.clone().expect("it was looked at when it began to run");
+        let view = self
+            .view
+            .clone()
+            .expect("it was looked at when it began to run");
         let snapshots = view.snapshots.iter().map(|snapshot| {
             let cut = self.cuts.get(&snapshot.checkpoint);
-            let files = snapshot.files.iter().filter(|file| file.kind == FileKind::State);
+            let files = snapshot
+                .files
+                .iter()
+                .filter(|file| file.kind == FileKind::State);
             let numbered = files.filter_map(|file| cut?.get(&file.local).copied());
             (snapshot.checkpoint, numbered.collect::<BTreeSet<u64>>())
         });
@@ -179,15 +195,21 @@ impl Running {
 fn actions(before: &View, now: &View) -> Vec<&'static str> {
     let follows = before.epoch != now.epoch;
     let held = |view: &View| -> BTreeSet<CheckpointId> {
-        view.snapshots.iter().map(|snapshot| snapshot.checkpoint).collect()
+        view.snapshots
+            .iter()
+            .map(|snapshot| snapshot.checkpoint)
+            .collect()
     };
-    let (had, has) = (held(before), held(now));
+    let had = held(before);
+    let mut has = held(now);
+    // One may be taken and acknowledged at once.
+    has.extend(now.unanswered.difference(&before.unanswered));
     let mut actions = vec!["Snapshot"; has.difference(&had).count()];
     if !follows {
-        let mut given_up: BTreeSet<CheckpointId> = had.difference(&has).copied().collect();
-        given_up.retain(|checkpoint| !now.unanswered.contains(checkpoint));
-        actions.extend(vec!["DropSnap"; given_up.len()]);
-        if before.newest_completed != now.newest_completed && actions.iter().all(|name| *name != "Snapshot") {
+        actions.extend(vec!["DropSnap"; had.difference(&has).count()]);
+        if before.newest_completed != now.newest_completed
+            && actions.iter().all(|name| *name != "Snapshot")
+        {
             actions.push("ForgetBase");
         }
     }

@@ -29,6 +29,8 @@ pub(super) struct Led {
     attached: BTreeSet<AttemptId>,
     /// The files that may become garbage without a completion.
     cared_for: BTreeSet<FileName>,
+    /// Whether some of them may be garbage by a later acknowledgement, which is no reason to look.
+    pub(super) may_leave_garbage: bool,
 }
 
 /// What has changed since a leader was last looked at.
@@ -43,7 +45,9 @@ pub(super) struct News {
 /// not follow each other.
 fn settled(state: &AttemptState, numbers: &BTreeMap<CheckpointId, u64>) -> u64 {
     let number = |id: CheckpointId| numbers.get(&id).copied().unwrap_or(0);
-    let sent = state.last_declared.max(state.last_acknowledged.unwrap_or_default());
+    let sent = state
+        .last_declared
+        .max(state.last_acknowledged.unwrap_or_default());
     match state.staged.values().map(|staged| staged.first).min() {
         Some(oldest) => number(oldest).saturating_sub(1).min(number(sent)),
         None => number(sent),
@@ -62,6 +66,7 @@ impl Led {
             under_way: BTreeSet::new(),
             attached: BTreeSet::new(),
             cared_for: BTreeSet::new(),
+            may_leave_garbage: false,
         }
     }
 
@@ -73,12 +78,20 @@ impl Led {
     }
 
     /// Looks at it, and numbers the checkpoints that it has triggered.
-    pub(super) fn look(&mut self, machine: &Coordinator, numbers: &mut BTreeMap<CheckpointId, u64>) -> News {
+    pub(super) fn look(
+        &mut self,
+        machine: &Coordinator,
+        numbers: &mut BTreeMap<CheckpointId, u64>,
+    ) -> News {
         let Some(view) = self.view(machine) else {
             return News::default();
         };
-        let under_way: BTreeSet<CheckpointId> =
-            view.pending.keys().chain(view.committing.keys()).copied().collect();
+        let under_way: BTreeSet<CheckpointId> = view
+            .pending
+            .keys()
+            .chain(view.committing.keys())
+            .copied()
+            .collect();
         let attached = view.attempts.iter().filter(|(_, state)| state.attached);
         let attached: BTreeSet<AttemptId> = attached.map(|(code, _)| *code).collect();
         let triggered: Vec<CheckpointId> = under_way.difference(&self.under_way).copied().collect();
@@ -89,12 +102,22 @@ impl Led {
         };
         for id in &triggered {
             numbers.insert(*id, numbers.len() as u64 + 1);
-            for (subtask, attempt) in view.pending.get(id).iter().flat_map(|pending| &pending.plan) {
+            for (subtask, attempt) in view
+                .pending
+                .get(id)
+                .iter()
+                .flat_map(|pending| &pending.plan)
+            {
                 if let Some(state) = view.attempts.get(attempt) {
-                    self.settled.insert((*id, *subtask), settled(state, numbers));
+                    self.settled
+                        .insert((*id, *subtask), settled(state, numbers));
                 }
             }
         }
+        self.may_leave_garbage = view.attempts.values().any(|state| {
+            let mut staged = state.staged.values();
+            staged.any(|staged| Some(staged.last) < state.last_acknowledged)
+        });
         let staged = view.attempts.values().flat_map(|state| state.staged.keys());
         self.cared_for = staged.chain(view.orphans).copied().collect();
         (self.under_way, self.attached) = (under_way, attached);

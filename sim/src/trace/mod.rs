@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `profile` | which worlds are traced |
 //! | `observer` | what the specification sees of a world, step by step |
+//! | `commits` | which actions the manifest's commits are, and when |
 //! | `leaders`, `attempts` | what it remembers of each |
 //! | `actions` | the actions' names, in the order in which one step of the world is several of them |
 //! | `module` | lines as TLC reads them |
@@ -19,6 +20,7 @@
 
 mod actions;
 mod attempts;
+mod commits;
 mod leaders;
 mod module;
 mod observer;
@@ -29,8 +31,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use stillpoint::protocol::marks::{self, Guard};
 
 pub use self::module::write;
-pub use self::profile::{CONFIGURATIONS, Configuration, bounds};
 use self::observer::Observer;
+pub use self::profile::{CONFIGURATIONS, Configuration, bounds};
 use crate::conform::value::Value;
 use crate::run::panicked;
 use crate::world::World;

@@ -53,7 +53,9 @@ fn module(traces: &[Trace], bounds: &Bounds) -> String {
         }
         text.push_str(">>\n");
     }
-    let names: Vec<String> = (1..=traces.len()).map(|place| format!("Trace{place}")).collect();
+    let names: Vec<String> = (1..=traces.len())
+        .map(|place| format!("Trace{place}"))
+        .collect();
     let _ = writeln!(text, "Lines == <<{}>>\n====", names.join(", "));
     text
 }
@@ -95,7 +97,9 @@ fn difference(before: &Value, now: &Value, bounds: &Bounds) -> String {
 fn changed(before: &Value, now: &Value, bounds: &Bounds) -> String {
     match (before, now) {
         (Value::Function(before), Value::Function(now)) => {
-            let pairs = now.iter().filter(|(key, value)| before.get(key) != Some(value));
+            let pairs = now
+                .iter()
+                .filter(|(key, value)| before.get(key) != Some(value));
             let pairs = pairs.map(|(key, value)| {
                 let value = match (before.get(key), value) {
                     (Some(was), Value::Record(_)) => changed(was, value, bounds),
@@ -106,11 +110,15 @@ fn changed(before: &Value, now: &Value, bounds: &Bounds) -> String {
             function(pairs.collect())
         }
         (Value::Record(before), Value::Record(now)) => {
-            let fields = now.iter().filter(|(name, value)| before.get(*name) != Some(value));
+            let fields = now
+                .iter()
+                .filter(|(name, value)| before.get(*name) != Some(value));
             let fields: Vec<String> = fields
                 .map(|(name, value)| {
                     let value = match before.get(name) {
-                        Some(was) if IN_PART.contains(&name.as_str()) => entries(was, value, bounds),
+                        Some(was) if IN_PART.contains(&name.as_str()) => {
+                            entries(was, value, bounds)
+                        }
                         Some(_) | None => tla(value, bounds),
                     };
                     format!("{name}|->{value}")
@@ -131,8 +139,11 @@ fn entries(before: &Value, now: &Value, bounds: &Bounds) -> String {
     let (Value::Function(before), Value::Function(now)) = (before, now) else {
         return tla(now, bounds);
     };
-    let differing = now.iter().filter(|(key, value)| before.get(key) != Some(value));
-    let pairs = differing.map(|(key, value)| format!("{}:>{}", tla(key, bounds), tla(value, bounds)));
+    let differing = now
+        .iter()
+        .filter(|(key, value)| before.get(key) != Some(value));
+    let pairs =
+        differing.map(|(key, value)| format!("{}:>{}", tla(key, bounds), tla(value, bounds)));
     function(pairs.collect())
 }
 
@@ -152,11 +163,19 @@ fn tla(value: &Value, bounds: &Bounds) -> String {
         Value::Truth(truth) => if *truth { "TRUE" } else { "FALSE" }.to_owned(),
         Value::Word(word) if bounds.tasks.contains(word) => word.clone(),
         Value::Word(word) => format!("\"{word}\""),
-        Value::Set(items) => format!("{{{}}}", list(items.iter().map(|item| tla(item, bounds)).collect())),
+        Value::Set(items) => format!(
+            "{{{}}}",
+            list(items.iter().map(|item| tla(item, bounds)).collect())
+        ),
         Value::Function(pairs) => {
-            let is_sequence = (1_u64..).zip(pairs.keys()).all(|(place, key)| *key == Value::Number(place));
+            let is_sequence = (1_u64..)
+                .zip(pairs.keys())
+                .all(|(place, key)| *key == Value::Number(place));
             if is_sequence {
-                return format!("<<{}>>", list(pairs.values().map(|value| tla(value, bounds)).collect()));
+                return format!(
+                    "<<{}>>",
+                    list(pairs.values().map(|value| tla(value, bounds)).collect())
+                );
             }
             let pairs: Vec<String> = pairs
                 .iter()
@@ -165,7 +184,9 @@ fn tla(value: &Value, bounds: &Bounds) -> String {
             format!("({})", pairs.join("@@"))
         }
         Value::Record(fields) => {
-            let fields = fields.iter().map(|(name, value)| format!("{name}|->{}", tla(value, bounds)));
+            let fields = fields
+                .iter()
+                .map(|(name, value)| format!("{name}|->{}", tla(value, bounds)));
             format!("[{}]", list(fields.collect()))
         }
     }

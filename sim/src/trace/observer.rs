@@ -4,15 +4,12 @@
 //!  step of the world --> journal --+
 //!                     machines ----+--> actions, and what is remembered --> Sight --> Line
 //! ```
-//!
-//! When a commit is a step: when its leader has heard of it, or another's commit builds on it, or its
-//! leader is gone. Until then nobody acts on it. A claim is a step when it lands.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stillpoint::protocol::coordinator::Coordinator;
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
-use stillpoint::protocol::manifest::{Change as Committed, Manifest, Record};
+use stillpoint::protocol::manifest::{Manifest, Record};
 use stillpoint::protocol::message::Acknowledge;
 use stillpoint::protocol::outcome::{Ignored, Outcome};
 
@@ -22,7 +19,7 @@ use super::attempts::{Change, Life, Numbers, Stage};
 use super::leaders::Led;
 use crate::conform::abstraction::Sight;
 use crate::conform::bounds::Bounds;
-use crate::conform::history::{History, Object, subtask};
+use crate::conform::history::{History, Object};
 use crate::conform::value::Value;
 use crate::oracle::facts::{Caller, ProcessId};
 use crate::world::{Entry, World};
@@ -32,36 +29,22 @@ type Told = (u64, AttemptId, CheckpointId);
 
 /// What was seen, and all that is remembered for it.
 pub(super) struct Observer {
-    bounds: Bounds,
-    history: History,
+    pub(super) bounds: Bounds,
+    pub(super) history: History,
     numbers: Numbers,
-    manifest: Option<Manifest>,
+    pub(super) manifest: Option<Manifest>,
     /// Records that are durable and no step yet.
-    records: VecDeque<(Option<Caller>, Record)>,
+    pub(super) records: VecDeque<(Option<Caller>, Record)>,
     objects: BTreeSet<u64>,
-    leaders: BTreeMap<u64, Led>,
-    attempts: BTreeMap<u64, Life>,
+    pub(super) leaders: BTreeMap<u64, Led>,
+    pub(super) attempts: BTreeMap<u64, Life>,
     acks: BTreeMap<Told, (Acknowledge, BTreeSet<u64>)>,
     said: BTreeSet<Told>,
     state: Value,
     lines: Vec<Line>,
     ended: Option<String>,
     /// What the step under way has been so far.
-    by: Vec<&'static str>,
-}
-
-/// Whose first pin has come, or whose last has gone, between two manifests.
-fn pinned(before: &Manifest, now: &Manifest) -> Vec<&'static str> {
-    let both = before.retained().chain(now.retained());
-    let checkpoints: BTreeSet<CheckpointId> = both.collect();
-    let changes = checkpoints.into_iter().filter_map(|id| {
-        match (before.is_pinned(id), now.is_pinned(id)) {
-            (false, true) => Some("GuestPin"),
-            (true, false) => Some("GuestUnpin"),
-            (true, true) | (false, false) => None,
-        }
-    });
-    changes.collect()
+    pub(super) by: Vec<&'static str>,
 }
 
 impl Observer {
@@ -100,7 +83,7 @@ impl Observer {
         (self.lines, self.ended)
     }
 
-    fn end(&mut self, why: &str) {
+    pub(super) fn end(&mut self, why: &str) {
         self.ended.get_or_insert(why.to_owned());
     }
 
@@ -113,9 +96,9 @@ impl Observer {
         for entry in journal {
             self.take(entry, &machines, &mut received);
         }
-        let before = self.completed();
+        let before = self.retained();
         let deployed = self.advance(&machines);
-        let completed = self.completed().difference(&before).copied().max();
+        let completed = self.retained().difference(&before).copied().max();
         self.see_leaders(&machines, completed, &deployed, &received);
         self.see_attempts(world);
         self.lose_acks(world);
@@ -208,7 +191,8 @@ impl Observer {
                     };
                     let machine = machines.get(&led.process).copied();
                     let machine = machine.or(led.ghost.as_deref());
-                    let forgotten = machine.is_some_and(|machine| led.has_forgotten(machine, &said));
+                    let forgotten =
+                        machine.is_some_and(|machine| led.has_forgotten(machine, &said));
                     led.taken.insert((said.checkpoint, said.subtask), cut);
                     if forgotten {
                         self.end("an acknowledgement names what its leader has forgotten");
@@ -245,8 +229,11 @@ impl Observer {
     }
 
     /// A leader that is gone and superseded is as good as deposed.
-    fn bury(&mut self) {
-        let epoch = self.manifest.as_ref().map_or(0, |manifest| manifest.epoch().0);
+    pub(super) fn bury(&mut self) {
+        let epoch = self
+            .manifest
+            .as_ref()
+            .map_or(0, |manifest| manifest.epoch().0);
         let count = self.leaders.len();
         self.leaders
             .retain(|known, led| led.ghost.is_none() || *known == epoch);
@@ -286,125 +273,14 @@ impl Observer {
         }
         self.by.push("SendAck");
         let named = said.files.named().iter().map(|file| &file.name);
-        let own = self.history.files(named.filter(|name| name.attempt == said.attempt));
+        let own = self
+            .history
+            .files(named.filter(|name| name.attempt == said.attempt));
         let number = self.attempt_number(said.attempt).unwrap_or_default();
         if let Some(running) = self.attempts.get_mut(&number).and_then(Life::running) {
             running.sent.extend(own);
             let cut = running.cut(said.checkpoint);
             self.acks.insert(told, (said, cut));
-        }
-    }
-
-    fn completed(&self) -> BTreeSet<CheckpointId> {
-        let manifest = self.manifest.iter();
-        manifest.flat_map(|manifest| manifest.retained()).collect()
-    }
-
-    /// Makes steps of the records that can be. The attempts that they deploy.
-    fn advance(&mut self, machines: &BTreeMap<ProcessId, &Coordinator>) -> BTreeSet<AttemptId> {
-        let mut deployed = BTreeSet::new();
-        while let Some((caller, record)) = self.records.front() {
-            let claims = |record: &Record| matches!(record.changes.first(), Some(Committed::Claim { .. }));
-            let is_topped = self.records.iter().any(|(_, record)| claims(record));
-            let epoch = self.manifest.as_ref().map_or(0, |manifest| manifest.epoch().0);
-            let led = self.leaders.get(&epoch);
-            let leader = led.and_then(|led| machines.get(&led.process).copied());
-            let heard = match (led, leader) {
-                (Some(led), Some(machine)) => led.view(machine).is_some_and(|view| {
-                    view.manifest.is_some_and(|manifest| manifest.version() >= record.version)
-                }),
-                _ => true,
-            };
-            if !heard && !is_topped {
-                break;
-            }
-            let own = led.is_some_and(|led| *caller == Some(Caller::Coordinator(led.process)));
-            if own && (!heard || leader.is_none()) && !claims(record) {
-                return { self.end("a leader has not heard of its last commit"); deployed };
-            }
-            if let Some((caller, record)) = self.records.pop_front() {
-                self.apply(caller, &record, &mut deployed);
-            }
-        }
-        deployed
-    }
-
-    fn apply(&mut self, caller: Option<Caller>, record: &Record, deployed: &mut BTreeSet<AttemptId>) {
-        let epoch = record.epoch.0;
-        let before = self.manifest.clone().unwrap_or_else(|| Manifest::genesis(Default::default(), String::new()));
-        let mut now = before.clone();
-        if let Err(error) = now.apply(record) {
-            return self.end(&format!("a record does not apply: {error}"));
-        }
-        let mut names = pinned(&before, &now);
-        for change in &record.changes {
-            match change {
-                Committed::Claim { .. } => {
-                    names.push("Claim");
-                    if let Some(Caller::Coordinator(process)) = caller {
-                        self.leaders.insert(epoch, Led::new(process, now.clone()));
-                    }
-                }
-                Committed::Complete(completion) => {
-                    names.push("Complete");
-                    self.remember(epoch, completion.checkpoint);
-                }
-                Committed::Deploy { head, attempts } => {
-                    names.push("Deploy");
-                    for (subtask, code) in attempts {
-                        deployed.insert(*code);
-                        let files = head.map(|head| now.registry().files(head, *subtask));
-                        let files = files.into_iter().flatten();
-                        let life = Life {
-                            code: *code,
-                            task: subtask.index,
-                            stage: Stage::Restoring {
-                                epoch,
-                                from: *head,
-                                files: files.filter_map(|file| self.history.file(file.name)).collect(),
-                            },
-                        };
-                        self.attempts.insert(self.attempts.len() as u64 + 1, life);
-                    }
-                }
-                Committed::Condemn { files } => {
-                    let swept = |name: &&FileName| {
-                        let cared = self.leaders.get(&epoch).is_some_and(|led| led.cares_for(**name));
-                        let known = before.registry().holds(**name) || before.released().contains_key(*name);
-                        self.history.file(**name).is_some() && !cared && !known
-                    };
-                    let count = files.iter().filter(swept).count();
-                    names.extend(vec!["Sweep"; count]);
-                    let is_file = |name: &FileName| self.history.file(*name).is_some();
-                    if count == 0 && files.iter().any(is_file) {
-                        names.push("Collect");
-                    }
-                }
-                Committed::Forget { files } => {
-                    let count = files.iter().filter(|name| self.history.file(**name).is_some()).count();
-                    names.extend(vec!["Forget"; count]);
-                }
-                _ => {}
-            }
-        }
-        // Any of these condemns what is garbage as well.
-        if names.iter().any(|name| ["Complete", "Deploy", "Forget", "Sweep"].contains(name)) {
-            names.retain(|name| *name != "Collect");
-        }
-        self.manifest = Some(now);
-        self.by.extend(names);
-        self.bury();
-    }
-
-    /// What a checkpoint was that its leader completes.
-    fn remember(&mut self, epoch: u64, id: CheckpointId) {
-        let number = self.history.checkpoint_number(id);
-        let Some(led) = self.leaders.get(&epoch) else {
-            return;
-        };
-        for task in (0..).take(self.bounds.tasks.len()) {
-            let cut = led.taken.get(&(id, subtask(task))).cloned();
-            self.history.cuts.insert((number, task), cut.unwrap_or_default());
         }
     }
 
@@ -424,7 +300,10 @@ impl Observer {
             led.ghost = ghost;
             self.by.extend(vec!["Trigger"; news.triggered]);
             // What a completion overtakes and what a deployment gives up is part of these.
-            let ended = news.ended.iter().filter(|id| completed.is_none_or(|done| **id > done));
+            let ended = news
+                .ended
+                .iter()
+                .filter(|id| completed.is_none_or(|done| **id > done));
             let ended = ended.filter(|id| !received.contains(id) && deployed.is_empty());
             self.by.extend(vec!["Abort"; ended.count()]);
             let attached = news.attached.iter().filter(|code| !deployed.contains(code));
@@ -455,7 +334,8 @@ impl Observer {
         acks.retain(|told, _| {
             let number = self.attempt_number(told.1).unwrap_or_default();
             let running = self.attempts.get_mut(&number).and_then(Life::running);
-            running.is_some_and(|running| running.epoch() == Some(told.0)) || under_way.contains(told)
+            running.is_some_and(|running| running.epoch() == Some(told.0))
+                || under_way.contains(told)
         });
         self.acks = acks;
         self.by.extend(vec!["LoseAck"; count - self.acks.len()]);
@@ -473,12 +353,17 @@ impl Observer {
 
     fn attempt_number(&self, code: AttemptId) -> Option<u64> {
         let mut attempts = self.attempts.iter();
-        attempts.find(|(_, life)| life.code == code).map(|(number, _)| *number)
+        attempts
+            .find(|(_, life)| life.code == code)
+            .map(|(number, _)| *number)
     }
 
     fn sight<'a>(&'a self, machines: &BTreeMap<ProcessId, &'a Coordinator>) -> Sight<'a> {
         let leaders = self.leaders.iter().map(|(epoch, led)| {
-            (*epoch, led.sight(led.ghost.as_deref().or(machines.get(&led.process).copied())))
+            (
+                *epoch,
+                led.sight(led.ghost.as_deref().or(machines.get(&led.process).copied())),
+            )
         });
         Sight {
             bounds: &self.bounds,
@@ -487,7 +372,11 @@ impl Observer {
             pins: |_| true,
             objects: &self.objects,
             leaders: leaders.collect(),
-            attempts: self.attempts.iter().map(|(number, life)| (*number, life.sight())).collect(),
+            attempts: self
+                .attempts
+                .iter()
+                .map(|(number, life)| (*number, life.sight()))
+                .collect(),
             acks: self.acks.values().map(|(said, cut)| (said, cut)).collect(),
             faults: 0,
         }

@@ -81,13 +81,13 @@ pub fn bounds(seed: u64) -> Bounds {
     let configuration = of(seed);
     Bounds {
         tasks: (1..=configuration.tasks).map(|n| format!("t{n}")).collect(),
-        max_epoch: 4,
-        max_ckpt: 9,
-        max_file: 16,
-        max_attempt: 8,
+        max_epoch: 6,
+        max_ckpt: 14,
+        max_file: 28,
+        max_attempt: 12,
         retain: configuration.retain,
         max_concurrent: configuration.max_concurrent,
-        max_pins: 9,
+        max_pins: 14,
         go_back: true,
         forget_bases: true,
         max_faults: 0,

@@ -395,7 +395,8 @@ impl World {
             });
             if let Some(record) = committed {
                 let caller = operation.map(Operation::caller);
-                self.journal.note(|| Entry::Committed(caller, record.clone()));
+                self.journal
+                    .note(|| Entry::Committed(caller, record.clone()));
                 self.note_committed(operation.map(Operation::caller), &record);
                 self.tell(
                     || "store".to_owned(),
@@ -444,8 +445,7 @@ impl World {
             .operations
             .get(&id)
             .is_some_and(|operation| operation.progress != Progress::default());
-        let is_cancelled =
-            |choices: &mut Choices| choices.choose(2, Label::LocalDelay) == 1;
+        let is_cancelled = |choices: &mut Choices| choices.choose(2, Label::LocalDelay) == 1;
         if !has_begun
             && (self.profile.is_modelled || is_cancelled(choices))
             && let Some(operation) = self.operations.remove(&id)

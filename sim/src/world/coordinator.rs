@@ -158,9 +158,10 @@ impl World {
             return;
         };
         self.events += 1;
-        let received = match &event {
-            Event::Received(Message::Acknowledge(said)) => Some(said.clone()),
-            _ => None,
+        let received = if let Event::Received(Message::Acknowledge(said)) = &event {
+            Some(said.clone())
+        } else {
+            None
         };
         let outcome = process.machine.handle_event(now, event);
         if let Some(said) = received {

@@ -55,7 +55,11 @@ impl World {
 
     /// Takes the entries out.
     pub(crate) fn take_journal(&mut self) -> Vec<Entry> {
-        self.journal.0.as_mut().map(std::mem::take).unwrap_or_default()
+        self.journal
+            .0
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     pub(super) fn note_effect(&mut self, caller: Option<Caller>, effect: &Effect) {

@@ -82,7 +82,9 @@ impl World {
                 });
                 waits && trigger.epoch == view.epoch
             }
-            Message::Notify(notify) => notify.epoch == view.epoch && is_news(notify, machine, &view),
+            Message::Notify(notify) => {
+                notify.epoch == view.epoch && is_news(notify, machine, &view)
+            }
             Message::NotNamed(_)
             | Message::Attached(_)
             | Message::Answered(_)
@@ -163,7 +165,10 @@ impl World {
 
 /// Whether what a leader once said is still so, and makes a difference to the attempt.
 fn is_news(notify: &Notify, leader: &Coordinator, attempt: &View) -> bool {
-    let newest = leader.view().manifest.and_then(|manifest| manifest.newest());
+    let newest = leader
+        .view()
+        .manifest
+        .and_then(|manifest| manifest.newest());
     let told = match notify.fate {
         Fate::Completed => notify.newest_completed.max(Some(notify.checkpoint)),
         Fate::Aborted | Fate::Subsumed => notify.newest_completed,

@@ -58,14 +58,15 @@ impl World {
 
     /// The acknowledgements on their way to a coordinator that lives.
     pub(crate) fn acknowledgements_under_way(&self) -> impl Iterator<Item = &Acknowledge> {
-        self.queue.iter().filter_map(|happening| match happening {
-            Happening::ToCoordinator(to, message) if self.coordinators.contains_key(to) => {
-                match message.as_ref() {
-                    Message::Acknowledge(said) => Some(said),
-                    _ => None,
-                }
+        self.queue.iter().filter_map(|happening| {
+            if let Happening::ToCoordinator(to, message) = happening
+                && let Message::Acknowledge(said) = message.as_ref()
+                && self.coordinators.contains_key(to)
+            {
+                Some(said)
+            } else {
+                None
             }
-            _ => None,
         })
     }
 }
