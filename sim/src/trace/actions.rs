@@ -4,7 +4,7 @@
 /// before what its leader makes of it, what is committed before what follows from it, and ends last.
 /// Within a commit: a pin keeps what a completion would drop, the end of one does not let it go yet;
 /// and garbage is judged before the attempts are others.
-const ORDER: [&str; 25] = [
+pub(super) const ORDER: [&str; 25] = [
     "Restored",
     "Flush",
     "Compact",

@@ -18,7 +18,7 @@ const IN_PART: [&str; 3] = ["staged", "declared", "parent"];
 /// What can't be written.
 pub fn write(folder: &Path, traces: &[Trace], bounds: &Bounds) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    fs::write(folder.join("TraceLines.tla"), module(traces, bounds))?;
+    fs::write(folder.join("TraceLines.tla"), module(traces))?;
     fs::write(folder.join("TraceChecking.cfg"), configuration(bounds))
 }
 
@@ -41,32 +41,29 @@ fn configuration(bounds: &Bounds) -> String {
     )
 }
 
-fn module(traces: &[Trace], bounds: &Bounds) -> String {
+fn module(traces: &[Trace]) -> String {
     let mut text = String::from("---- MODULE TraceLines ----\nEXTENDS TLC\nCONSTANTS t1, t2\n");
     for (place, trace) in (1..).zip(traces) {
-        let _ = writeln!(text, "Trace{place} == <<");
-        let mut before = &trace.first;
-        for (index, line) in trace.lines.iter().enumerate() {
-            let comma = if index > 0 { "," } else { "" };
-            let _ = writeln!(text, "{comma}{}", written(before, line, bounds));
-            before = &line.state;
-        }
-        text.push_str(">>\n");
+        let lines: Vec<String> = trace.lines.iter().map(written).collect();
+        let _ = writeln!(text, "Trace{place} == <<\n{}>>", lines.join(",\n"));
     }
-    let names: Vec<String> = (1..=traces.len())
-        .map(|place| format!("Trace{place}"))
-        .collect();
+    let names = (1..=traces.len()).map(|place| format!("Trace{place}"));
+    let names: Vec<String> = names.collect();
     let _ = writeln!(text, "Lines == <<{}>>\n====", names.join(", "));
     text
 }
 
-/// A line: its actions, and for each variable what has changed.
-fn written(before: &Value, line: &Line, bounds: &Bounds) -> String {
+fn written(line: &Line) -> String {
     let by: Vec<String> = line.by.iter().map(|name| format!("\"{name}\"")).collect();
-    let mut text = format!("[by|-><<{}>>", by.join(","));
-    let (Value::Record(before), Value::Record(now)) = (before, &line.state) else {
-        return text;
+    format!("[by|-><<{}>>{}]", by.join(","), line.change)
+}
+
+/// What has changed of each variable. Faults are not counted.
+pub(super) fn change(before: &Value, now: &Value, bounds: &Bounds) -> String {
+    let (Value::Record(before), Value::Record(now)) = (before, now) else {
+        return String::new();
     };
+    let mut text = String::new();
     for (name, value) in now.iter().filter(|(name, _)| *name != "faults") {
         let change = match name.as_str() {
             "acks" => difference(&before[name], value, bounds),
@@ -74,7 +71,6 @@ fn written(before: &Value, line: &Line, bounds: &Bounds) -> String {
         };
         let _ = write!(text, ",{name}|->{change}");
     }
-    text.push(']');
     text
 }
 
@@ -189,5 +185,42 @@ fn tla(value: &Value, bounds: &Bounds) -> String {
                 .map(|(name, value)| format!("{name}|->{}", tla(value, bounds)));
             format!("[{}]", list(fields.collect()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds() -> Bounds {
+        super::super::bounds(0)
+    }
+
+    #[test]
+    fn only_what_changes_is_written() {
+        let at = |live: &[u64]| {
+            Value::places(2, |n| {
+                let live = live.iter().filter(|_| n == 2);
+                Value::record([("live", Value::numbers(live)), ("st", Value::word("run"))])
+            })
+        };
+        let state = |live: &[u64], next: u64| {
+            Value::record([
+                ("at", at(live)),
+                ("nextF", next.into()),
+                ("acks", Value::numbers(live)),
+            ])
+        };
+        let change = change(&state(&[1], 2), &state(&[1, 2], 3), &bounds());
+        assert_eq!(
+            change,
+            ",acks|-><<{},{2}>>,at|->(2:>[live|->{1,2}]),nextF|->3"
+        );
+    }
+
+    #[test]
+    fn subtasks_are_model_values_and_other_words_are_strings() {
+        let value = Value::record([("st", Value::word("run")), ("task", Value::word("t1"))]);
+        assert_eq!(tla(&value, &bounds()), "[st|->\"run\",task|->t1]");
     }
 }

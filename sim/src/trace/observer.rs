@@ -17,6 +17,7 @@ use super::Line;
 use super::actions;
 use super::attempts::{Change, Life, Numbers, Stage};
 use super::leaders::Led;
+use super::module;
 use crate::conform::abstraction::Sight;
 use crate::conform::bounds::Bounds;
 use crate::conform::history::{History, Object};
@@ -69,11 +70,6 @@ impl Observer {
         observer
     }
 
-    /// The state that was seen last.
-    pub(super) fn state(&self) -> Value {
-        self.state.clone()
-    }
-
     /// Whether there is more to see.
     pub(super) fn goes_on(&self) -> bool {
         self.ended.is_none()
@@ -115,12 +111,12 @@ impl Observer {
         let state = self.sight(&machines).state();
         let mut by = std::mem::take(&mut self.by);
         actions::sort(&mut by);
-        self.state = state.clone();
         self.lines.push(Line {
             by,
-            state,
+            change: module::change(&self.state, &state, &self.bounds),
             at: world.now,
         });
+        self.state = state;
     }
 
     /// Who has come to run, and how the files of all have changed.
