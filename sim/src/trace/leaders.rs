@@ -129,22 +129,33 @@ impl Led {
         self.cared_for.contains(&file)
     }
 
-    /// Whether a machine remembers nothing of a file that an acknowledgement has just named: it has
-    /// been completed, dropped, deleted and forgotten. The specification has no floor that tells.
-    pub(super) fn has_forgotten(&self, machine: &Coordinator, said: &Acknowledge) -> bool {
-        let Some(view) = self.view(machine) else {
-            return false;
-        };
-        let Some((state, manifest)) = view.attempts.get(&said.attempt).zip(view.manifest) else {
-            return false;
-        };
-        let own = said.files.named().iter().map(|file| file.name);
-        own.filter(|name| name.attempt == said.attempt).any(|name| {
-            !state.is_staged(name)
-                && !manifest.registry().holds(name)
-                && !manifest.released().contains_key(&name)
-                && !manifest.tombstones().contains(&name)
-        })
+    /// What the specification can't tell of an acknowledgement that was just taken, as it has no floor
+    /// below which nothing is named for the first time: that it names a file which has been completed,
+    /// dropped, deleted and forgotten. Its first copy stages that again in the specification; another
+    /// one may do so in the code.
+    pub(super) fn floor_matters(
+        &self,
+        machine: &Coordinator,
+        said: &Acknowledge,
+        is_first: bool,
+    ) -> Option<&'static str> {
+        let view = self.view(machine)?;
+        let (state, manifest) = view.attempts.get(&said.attempt).zip(view.manifest)?;
+        let named = said.files.named().iter().map(|file| file.name);
+        let mut own = named.filter(|name| name.attempt == said.attempt);
+        if is_first {
+            let is_forgotten = |name| {
+                !state.is_staged(name)
+                    && !manifest.registry().holds(name)
+                    && !manifest.released().contains_key(&name)
+                    && !manifest.tombstones().contains(&name)
+            };
+            own.any(is_forgotten)
+                .then_some("an acknowledgement names what its leader has forgotten")
+        } else {
+            own.any(|name| state.is_staged(name) && !self.cares_for(name))
+                .then_some("an acknowledgement that comes again is news again")
+        }
     }
 
     pub(super) fn sight<'a>(&'a self, machine: Option<&'a Coordinator>) -> LeaderSight<'a> {

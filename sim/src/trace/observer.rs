@@ -178,21 +178,9 @@ impl Observer {
                         Ignored::StaleEpoch | Ignored::UnknownAttempt | Ignored::NotLeading
                     )
                 );
-                let told = (said.epoch.0, said.attempt, said.checkpoint);
-                if !is_foreign && let Some((said, cut)) = self.acks.remove(&told) {
-                    self.by.push("RecvAck");
-                    received.insert(said.checkpoint);
-                    let Some(led) = self.leaders.get_mut(&said.epoch.0) else {
-                        return;
-                    };
-                    let machine = machines.get(&led.process).copied();
-                    let machine = machine.or(led.ghost.as_deref());
-                    let forgotten =
-                        machine.is_some_and(|machine| led.has_forgotten(machine, &said));
-                    led.taken.insert((said.checkpoint, said.subtask), cut);
-                    if forgotten {
-                        self.end("an acknowledgement names what its leader has forgotten");
-                    }
+                let checkpoint = said.checkpoint;
+                if !is_foreign && self.received(said, machines) {
+                    received.insert(checkpoint);
                 }
             }
             Entry::Died(code, ran) => {
@@ -218,6 +206,33 @@ impl Observer {
                 self.bury();
             }
         }
+    }
+
+    /// A leader takes an acknowledgement. False if it is not the first time.
+    fn received(
+        &mut self,
+        said: Acknowledge,
+        machines: &BTreeMap<ProcessId, &Coordinator>,
+    ) -> bool {
+        let told = (said.epoch.0, said.attempt, said.checkpoint);
+        let first = self.acks.remove(&told);
+        let is_first = first.is_some();
+        let mut trouble = None;
+        if let Some(led) = self.leaders.get_mut(&said.epoch.0) {
+            let machine = machines.get(&led.process).copied();
+            let machine = machine.or(led.ghost.as_deref());
+            trouble = machine.and_then(|machine| led.floor_matters(machine, &said, is_first));
+            if let Some((_, cut)) = first {
+                led.taken.insert((said.checkpoint, said.subtask), cut);
+            }
+        }
+        if let Some(trouble) = trouble {
+            self.end(trouble);
+        }
+        if is_first {
+            self.by.push("RecvAck");
+        }
+        is_first
     }
 
     fn led_by(&mut self, process: ProcessId) -> Option<&mut Led> {

@@ -67,10 +67,12 @@ impl World {
         let machine = &leader.machine;
         match message {
             Message::Lead(lead) => {
+                let state = machine.view().attempts.get(&attempt);
+                let is_wanted = state.is_some_and(|state| !state.attached);
                 let listens = machine.view().phase == Phase::Leading
                     && !self.is_committing(from)
                     && leader.paused_until <= self.now;
-                lead.epoch > view.epoch && listens
+                lead.epoch > view.epoch && is_wanted && listens
             }
             Message::Trigger(trigger) => {
                 let pending = machine.view().pending.get(&trigger.checkpoint);
