@@ -19,6 +19,7 @@ mod replay;
 mod seeds;
 mod soak;
 mod trace;
+mod walks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -14,6 +14,7 @@
 //! | `leaders`, `attempts` | what it remembers of each |
 //! | `actions` | the actions' names, in the order in which one step of the world is several of them |
 //! | `module` | lines as TLC reads them |
+//! | `walk` | steps looked up in the graph that TLC has found |
 //!
 //! Invariant: a trace is what the machines did, up to its last line. It ends early where a number
 //! leaves the bounds, and where the observer can't tell what a step was; it says which.
@@ -25,14 +26,17 @@ mod leaders;
 mod module;
 mod observer;
 mod profile;
+mod walk;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use stillpoint::protocol::marks::{self, Guard};
 
 pub use self::module::write;
-use self::observer::Observer;
+use self::observer::{Observer, Seen};
 pub use self::profile::{CONFIGURATIONS, Configuration, bounds};
+pub use self::walk::{Walk, walk};
+use crate::conform::bounds::Bounds;
 use crate::run::panicked;
 use crate::world::World;
 
@@ -61,26 +65,54 @@ pub struct Trace {
 /// Runs a seed and says what it was; with a guard held open, if one is given.
 #[must_use]
 pub fn trace(seed: u64, hold_open: Option<Guard>) -> Trace {
-    let (profile, mut choices) = profile::drawn(seed);
+    let bounds = bounds(seed);
+    let mut lines = Vec::new();
+    marks::hold_open(hold_open);
+    let ended = run(seed, profile::of(seed), &bounds, |seen, at| {
+        let change = module::change(&seen.before, &seen.state, &bounds);
+        lines.push(Line {
+            by: seen.by,
+            change,
+            at,
+        });
+        true
+    });
+    marks::hold_open(None);
+    Trace { seed, lines, ended }
+}
+
+/// Runs a seed, and shows each of its steps until one is wanted no more. Why it ended, if not by that.
+fn run(
+    seed: u64,
+    configuration: Configuration,
+    bounds: &Bounds,
+    mut each: impl FnMut(Seen, u64) -> bool,
+) -> Option<String> {
+    let (profile, mut choices) = profile::drawn(seed, configuration);
     let mut world = World::new(profile);
     world.keep_journal();
-    let mut observer = Observer::new(bounds(seed));
-    marks::hold_open(hold_open);
+    let mut observer = Observer::new(bounds.clone());
     let ran = catch_unwind(AssertUnwindSafe(|| {
         while world.events < world.profile.safety_events && observer.goes_on() {
+            // One more flush, and there would be more files than the bounds allow.
+            world.writing =
+                observer.file_count() + u64::from(configuration.tasks) <= bounds.max_file;
             // What breaks a promise is another check's; here the specification is asked.
             if matches!(world.step(&mut choices), Ok(false)) {
                 break;
             }
-            observer.observe(&mut world);
+            if let Some(seen) = observer.observe(&mut world)
+                && !each(seen, world.now)
+            {
+                break;
+            }
         }
     }));
-    marks::hold_open(None);
-    let (lines, mut ended) = observer.into_lines();
-    if let Err(panic) = ran {
-        ended.get_or_insert(panicked(panic.as_ref()).what);
+    let ended = observer.into_end();
+    match ran {
+        Ok(()) => ended,
+        Err(panic) => ended.or(Some(panicked(panic.as_ref()).what)),
     }
-    Trace { seed, lines, ended }
 }
 
 #[cfg(test)]

@@ -13,11 +13,9 @@ use stillpoint::protocol::manifest::{Manifest, Record};
 use stillpoint::protocol::message::Acknowledge;
 use stillpoint::protocol::outcome::{Ignored, Outcome};
 
-use super::Line;
 use super::actions;
 use super::attempts::{Change, Life, Numbers, Stage};
 use super::leaders::Led;
-use super::module;
 use crate::conform::abstraction::Sight;
 use crate::conform::bounds::Bounds;
 use crate::conform::history::{History, Object};
@@ -27,6 +25,14 @@ use crate::world::{Entry, World};
 
 /// An acknowledgement, by epoch, attempt and checkpoint.
 type Told = (u64, AttemptId, CheckpointId);
+
+/// A step of the specification's.
+pub(super) struct Seen {
+    /// The actions, in order. Only the state after the last of them is known.
+    pub(super) by: Vec<&'static str>,
+    pub(super) before: Value,
+    pub(super) state: Value,
+}
 
 /// What was seen, and all that is remembered for it.
 pub(super) struct Observer {
@@ -42,7 +48,6 @@ pub(super) struct Observer {
     acks: BTreeMap<Told, (Acknowledge, BTreeSet<u64>)>,
     said: BTreeSet<Told>,
     state: Value,
-    lines: Vec<Line>,
     ended: Option<String>,
     /// What the step under way has been so far.
     pub(super) by: Vec<&'static str>,
@@ -62,7 +67,6 @@ impl Observer {
             acks: BTreeMap::new(),
             said: BTreeSet::new(),
             state: Value::numbers([]),
-            lines: Vec::new(),
             ended: None,
             by: Vec::new(),
         };
@@ -75,16 +79,22 @@ impl Observer {
         self.ended.is_none()
     }
 
-    pub(super) fn into_lines(self) -> (Vec<Line>, Option<String>) {
-        (self.lines, self.ended)
+    /// Why there is not.
+    pub(super) fn into_end(self) -> Option<String> {
+        self.ended
+    }
+
+    /// How many files there are.
+    pub(super) fn file_count(&self) -> u64 {
+        self.history.creators.len() as u64
     }
 
     pub(super) fn end(&mut self, why: &str) {
         self.ended.get_or_insert(why.to_owned());
     }
 
-    /// Sees what a step of the world was.
-    pub(super) fn observe(&mut self, world: &mut World) {
+    /// Sees what a step of the world was, if it was one of the specification.
+    pub(super) fn observe(&mut self, world: &mut World) -> Option<Seen> {
         let journal = world.take_journal();
         let machines: BTreeMap<ProcessId, &Coordinator> = world.seen_coordinators().collect();
         self.see_files(world);
@@ -102,21 +112,17 @@ impl Observer {
             self.end("its numbers leave the bounds");
         }
         if self.ended.is_some() {
-            return;
+            return None;
         }
         // What no action explains is seen in the next line that one does, which is refused then.
         if self.by.is_empty() {
-            return;
+            return None;
         }
         let state = self.sight(&machines).state();
         let mut by = std::mem::take(&mut self.by);
         actions::sort(&mut by);
-        self.lines.push(Line {
-            by,
-            change: module::change(&self.state, &state, &self.bounds),
-            at: world.now,
-        });
-        self.state = state;
+        let before = std::mem::replace(&mut self.state, state.clone());
+        Some(Seen { by, before, state })
     }
 
     /// Who has come to run, and how the files of all have changed.

@@ -70,7 +70,7 @@ const FAULTS: [Fault; 24] = [
 const EVENTS: u64 = 500;
 
 /// The configuration of a seed.
-fn of(seed: u64) -> Configuration {
+pub(super) fn of(seed: u64) -> Configuration {
     let place = seed % CONFIGURATIONS.len() as u64;
     CONFIGURATIONS[usize::try_from(place).unwrap_or(0)]
 }
@@ -95,10 +95,9 @@ pub fn bounds(seed: u64) -> Bounds {
 }
 
 /// A seed's profile, and the choices that follow.
-pub(super) fn drawn(seed: u64) -> (Profile, Choices) {
+pub(super) fn drawn(seed: u64, configuration: Configuration) -> (Profile, Choices) {
     let mut choices = Choices::seeded(seed);
     let mut profile = Profile::draw(&mut choices, Length::Short);
-    let configuration = of(seed);
     profile.is_modelled = true;
     profile.store = StoreKind::Object;
     profile.operators = 1;
