@@ -254,14 +254,7 @@ impl World {
                 let leader = instance.leader;
                 self.send_to_coordinator(attempt, leader, message, choices);
             }
-            Action::Snapshot { checkpoint } if self.profile.is_modelled => {
-                self.take_snapshot(attempt, checkpoint, choices);
-            }
-            Action::Snapshot { checkpoint } => {
-                let delay = self.delay(choices, Label::LocalDelay, LOCAL);
-                self.queue
-                    .schedule(self.now + delay, Happening::Snapshot(attempt, checkpoint));
-            }
+            Action::Snapshot { checkpoint } => self.cut_soon(attempt, checkpoint, choices),
             Action::Secure { checkpoint, files } => {
                 self.link(attempt, checkpoint, &files);
                 let delay = self.delay(choices, Label::LocalDelay, LOCAL);
@@ -462,6 +455,15 @@ impl World {
         if let Some(all) = self.lsm(attempt).map(|lsm| lsm.file_count()) {
             self.compact(attempt, 0, all);
         }
+    }
+
+    fn cut_soon(&mut self, attempt: AttemptId, checkpoint: CheckpointId, choices: &mut Choices) {
+        if self.profile.is_modelled {
+            return self.take_snapshot(attempt, checkpoint, choices);
+        }
+        let delay = self.delay(choices, Label::LocalDelay, LOCAL);
+        self.queue
+            .schedule(self.now + delay, Happening::Snapshot(attempt, checkpoint));
     }
 
     pub(super) fn take_snapshot(
