@@ -22,7 +22,7 @@ pub use crate::protocol::coordinator::{BadConfig, CoordinatorConfig};
 /// config.validate().expect("a valid configuration");
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// When checkpoints are triggered, and how many are retained; the same for each participant.
     pub checkpoints: CoordinatorConfig,

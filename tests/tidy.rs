@@ -445,6 +445,8 @@ fn every_guard_that_a_specification_has_makes_the_graphs_differ() {
         .into_iter()
         .filter(|guard| mutants.contains(guard) && !held.contains(guard))
         .collect();
-    // They take three checkpoints, at which the floor of `specs/README.md` makes a difference.
-    assert_eq!(missing, ["BaseIsKnown", "NoOlderPendingWaits"]);
+    assert!(
+        missing.is_empty(),
+        "held open in no comparison: {missing:?}"
+    );
 }

@@ -241,7 +241,8 @@ fn strikes_seldom(fault: Fault) -> bool {
 /// One in how many, from the least to the greatest intensity.
 fn rarities(fault: Fault) -> [u32; 3] {
     match fault {
-        Fault::LostMessages | Fault::DoubledMessages => [40, 12, 4],
+        Fault::LostMessages => [30, 8, 3],
+        Fault::DoubledMessages => [40, 12, 4],
         Fault::AstrayMessages => [4, 2, 2],
         Fault::SlowMessages => [20, 6, 2],
         Fault::LostRequests | Fault::LostAnswers | Fault::LateRequests => [60, 20, 8],
@@ -258,8 +259,9 @@ fn rarities(fault: Fault) -> [u32; 3] {
         | Fault::Cancels => [30, 14, 7],
         Fault::Closes | Fault::PowerCuts => [60, 25, 12],
         Fault::FailedSnapshots => [12, 5, 3],
-        Fault::OlderRestores => [5, 1, 1],
-        Fault::FailedUploads | Fault::FailedDeletes => [30, 10, 4],
+        Fault::OlderRestores => [2, 1, 1],
+        Fault::FailedUploads => [30, 10, 4],
+        Fault::FailedDeletes => [12, 4, 2],
         Fault::Outages => [40, 20, 10],
         Fault::TornPuts => [80, 30, 12],
         Fault::HangingNames => [100, 40, 20],

@@ -9,7 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::choice::{Choice, Choices};
 use crate::faults::Struck;
-use crate::invariants::{Class, GarbageIsCollected, Progress, Violation, bound, garbage_bound};
+use crate::invariants::{
+    Class, GarbageIsCollected, Leftovers, Progress, Violation, bound, garbage_bound,
+};
 use crate::oracle::facts::Facts;
 use crate::profile::{Length, Profile};
 use crate::world::World;
@@ -187,27 +189,28 @@ fn progress(world: &mut World, choices: &mut Choices, when: &str) -> Result<(), 
     Err(Progress::broken(&what, &world.pending_reasons()))
 }
 
+/// What of it is still there, in the store and on local disks.
+fn remaining<'a>(
+    leftovers: &'a Leftovers,
+    world: &'a World,
+    start: u64,
+) -> impl Iterator<Item = String> + 'a {
+    let lives = |caller| world.lives(caller);
+    let stored = GarbageIsCollected::remaining(leftovers, &world.watch.facts, lives);
+    stored.chain(world.local_snapshots_before(start))
+}
+
 /// Whatever is garbage now is gone within its bound.
 fn garbage_goes(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
     let leftovers = GarbageIsCollected::leftovers(&world.watch.facts);
     let start = world.now;
     let objects = world.watch.facts.files.len() + world.watch.facts.manifests.len();
     let deadline = start + garbage_bound(&world.profile, objects);
-    let remaining = |world: &World| {
-        let mut remaining =
-            GarbageIsCollected::remaining(&leftovers, &world.watch.facts, |caller| {
-                world.lives(caller)
-            });
-        remaining.extend(world.local_snapshots_before(start));
-        remaining
-    };
-    if until(world, choices, deadline, |world| {
-        remaining(world).is_empty()
-    })? {
+    let is_gone = |world: &World| remaining(&leftovers, world, start).next().is_none();
+    if until(world, choices, deadline, is_gone)? {
         return Ok(());
     }
-    Err(GarbageIsCollected::broken(
-        &remaining(world),
-        &world.pending_reasons(),
-    ))
+    let remaining: Vec<String> = remaining(&leftovers, world, start).collect();
+    let reasons = world.pending_reasons();
+    Err(GarbageIsCollected::broken(&remaining, &reasons))
 }

@@ -78,6 +78,7 @@ pub struct Commit {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Step {
     Putting,
+    Finding,
     Checking,
     Swapping,
     Judging,
@@ -218,6 +219,7 @@ impl Commit {
     pub fn waits_for(&self) -> &'static str {
         match self.step {
             Step::Putting => "the record to be stored",
+            Step::Finding => "CURRENT, as the record found no place",
             Step::Checking => "the stored record to be read back",
             Step::Swapping => "CURRENT to be swapped",
             Step::Judging => "CURRENT to be read back",
@@ -240,7 +242,7 @@ impl Commit {
                 expected: self.tag.clone(),
                 body: self.next_body.clone(),
             },
-            Step::Judging => StoreCall::Read {
+            Step::Finding | Step::Judging => StoreCall::Read {
                 token: StoreToken::ReadCurrent,
             },
         }
@@ -254,7 +256,7 @@ impl Commit {
                 Step::Putting => StoreToken::PutManifest(self.name),
                 Step::Checking => StoreToken::ReadManifest(self.name),
                 Step::Swapping => StoreToken::Swap(self.name),
-                Step::Judging => StoreToken::ReadCurrent,
+                Step::Finding | Step::Judging => StoreToken::ReadCurrent,
             }
     }
 
@@ -269,6 +271,7 @@ impl Commit {
         }
         match self.step {
             Step::Putting => self.put(answer),
+            Step::Finding => self.found(answer),
             Step::Checking => self.checked(answer),
             Step::Swapping => self.swapped(answer),
             Step::Judging => self.judged(answer),
@@ -307,16 +310,39 @@ impl Commit {
     fn put(&mut self, answer: Answer<StorePayload>) -> Progress {
         match answer {
             Answer::Done(_) => self.go_to(Step::Swapping),
-            Answer::Refused => {
-                // What failed before goes on counting: a name that is taken and not there would be
-                // put and looked for in turns, for ever.
-                let failures = self.certain_failures;
-                let progress = self.go_to(Step::Checking);
-                self.certain_failures = failures;
-                progress
+            Answer::Refused => self.go_counting(Step::Checking),
+            // A place to put it is missing: the whole root may be gone.
+            Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
+                self.go_counting(Step::Finding)
             }
             Answer::Failed(failure) => self.failed(failure),
             Answer::Unknown(_) => self.wait(),
+        }
+    }
+
+    /// Goes on to look into what a put said. What failed before goes on counting: a name that is
+    /// taken and not there, say, would be put and looked for in turns, for ever.
+    fn go_counting(&mut self, step: Step) -> Progress {
+        let failures = self.certain_failures;
+        let progress = self.go_to(step);
+        self.certain_failures = failures;
+        progress
+    }
+
+    /// Whether there is a `CURRENT` to commit to, when the record found no place.
+    fn found(&mut self, answer: Answer<StorePayload>) -> Progress {
+        match answer {
+            Answer::Done(_) => {
+                if let Some(failure) = self.trouble.clone().filter(|_| !self.may_fail_again()) {
+                    return Progress::End(CommitEnd::Failed(failure));
+                }
+                self.step = Step::Putting;
+                self.wait()
+            }
+            Answer::Failed(failure) if !failure.kind.is_retryable() && !self.may_fail_again() => {
+                Progress::End(CommitEnd::Broken(failure))
+            }
+            Answer::Failed(_) | Answer::Refused | Answer::Unknown(_) => self.wait(),
         }
     }
 
@@ -528,6 +554,38 @@ mod tests {
         }
         let end = commit.handle_answer(damaged());
         assert!(matches!(end, Progress::End(CommitEnd::Broken(_))));
+    }
+
+    /// A root that was deleted: nothing can be put, and nothing is there to be read.
+    #[test]
+    fn a_root_that_is_gone_ends_it_and_a_folder_that_is_gone_fails_it() {
+        let gone = || Failure::new(FailureKind::NotFound, "no such directory");
+        let mut commit = commit();
+        let finding = commit.handle_answer(Answer::Failed(gone()));
+        assert!(matches!(finding, Progress::Call(StoreCall::Read { .. })));
+        for _ in 0..CERTAIN_FAILURES_MAX {
+            assert!(waits(&commit.handle_answer(lost())));
+            assert!(waits(&commit.handle_answer(Answer::Failed(gone()))));
+        }
+        let end = commit.handle_answer(Answer::Failed(gone()));
+        assert_eq!(end, Progress::End(CommitEnd::Broken(gone())));
+
+        let mut commit = self::commit();
+        let there = || {
+            Answer::Done(StorePayload::Content {
+                bytes: Vec::new(),
+                tag: Tag("0".into()),
+            })
+        };
+        for _ in 0..CERTAIN_FAILURES_MAX {
+            let finding = commit.handle_answer(Answer::Failed(gone()));
+            assert!(matches!(finding, Progress::Call(StoreCall::Read { .. })));
+            assert!(waits(&commit.handle_answer(there())));
+            assert!(matches!(commit.call(), StoreCall::Put { .. }));
+        }
+        let _ = commit.handle_answer(Answer::Failed(gone()));
+        let end = commit.handle_answer(there());
+        assert_eq!(end, Progress::End(CommitEnd::Failed(gone())));
     }
 
     /// A store without `CURRENT`: the swap is refused, and nothing is there to be read.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// The bounds of the machines.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// How many checkpoint ids one commit reserves. A crash skips at most so many.
     pub checkpoint_id_block: u64,

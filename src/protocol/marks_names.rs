@@ -8,6 +8,8 @@ names! {
         AttemptIsNamed,
         /// A leader goes on only while `CURRENT` shows no higher epoch.
         DeposedByHigherEpoch,
+        /// A leader says who leads until every named attempt follows it.
+        LeadIsRepeatedUntilAttached,
         // ---- unknown outcomes ----
         /// A commit gives up only while no swap of it is in doubt.
         DoubtIsRepeated,
@@ -17,6 +19,8 @@ names! {
         OwnNonceMeansDone,
         /// A full snapshot is named only once it was read back.
         SnapshotReadBack,
+        /// An object counts as damaged only once several reads of it brought damage.
+        DamageIsReadAgain,
         // ---- triggering and completing ----
         /// A checkpoint starts only while every subtask runs and follows this leader.
         AllSubtasksRun,
@@ -24,6 +28,8 @@ names! {
         MaxConcurrent,
         /// A periodic checkpoint starts only once the pause is over.
         MinPause,
+        /// A timeout no longer ends a checkpoint only once every acknowledgement is in.
+        TimeoutEndsWithTheLastAcknowledgement,
         /// A checkpoint commits only with every acknowledgement in.
         AllAcknowledged,
         /// A checkpoint goes on committing only while no newer one has completed.
@@ -52,6 +58,10 @@ names! {
         /// The sweep takes only files of attempts that the manifest does not name, or below a live
         /// attempt's floor.
         SweepsOnlyUnnamed,
+        /// The sweep spares a file as an attempt's own only if that may still name it.
+        SparesOnlyWhatMayBeNamed,
+        /// A listing of the sweep is over only with its last page.
+        ListingEndsWithItsLastPage,
         /// The sweep takes only manifest objects of epochs that are over.
         SweepsOnlyOlderEpochs,
         /// Of its own epoch, the sweep takes only records of other lives for versions that `CURRENT`

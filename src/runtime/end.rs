@@ -51,6 +51,10 @@ pub(super) fn failed(error: CoordinatorError) -> Error {
     match error {
         CoordinatorError::Load(error) => super::load::error(error),
         CoordinatorError::Claim(failure) => Error::from(failure),
+        CoordinatorError::Close(failure) => {
+            let cause = format!("closed, and the store does not say so: {}", failure.cause);
+            Error::new(failure.kind.into(), cause).with_source(failure)
+        }
         CoordinatorError::Broken(broken) => self::broken(broken),
     }
 }
@@ -105,6 +109,10 @@ pub(super) fn refused(reason: RefusalReason) -> Error {
         RefusalReason::MinimumPause => busy("the pause since the last checkpoint is not over"),
         RefusalReason::TooManyPending => busy("as many checkpoints are under way as may be"),
         RefusalReason::NotAllRunning => busy("its state is not attached yet"),
+        RefusalReason::Expired => {
+            let cause = "its turn has not come within the timeout";
+            Error::new(ErrorKind::Deadline, cause)
+        }
         RefusalReason::NotReady => busy("ids are being reserved"),
         RefusalReason::NoSuchCheckpoint(checkpoint, retained) => {
             Error::new(ErrorKind::NotFound, "it is not retained")

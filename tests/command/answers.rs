@@ -468,3 +468,20 @@ fn wrong_usage_is_told_in_a_line() {
         assert!(!text.contains('\n'), "{text:?}");
     }
 }
+
+/// A configuration in somebody's file: durations as serde writes them, and no key that is not one.
+#[test]
+fn a_configuration_with_a_mistyped_key_is_refused() {
+    let read = |text: &str| serde_json::from_str::<stillpoint::Config>(text);
+    let config = read(r#"{"checkpoints": {"interval": {"secs": 10, "nanos": 0}}}"#).unwrap();
+    let interval = config.checkpoints.interval;
+    assert_eq!(interval, Some(std::time::Duration::from_secs(10)));
+    for mistyped in [
+        r#"{"transfers": 3}"#,
+        r#"{"checkpoints": {"intervall": null}}"#,
+        r#"{"checkpoints": {"limits": {"sweep": 1}}}"#,
+    ] {
+        let error = read(mistyped).unwrap_err().to_string();
+        assert!(error.starts_with("unknown field"), "{error}");
+    }
+}

@@ -14,12 +14,46 @@ fn needs_rocksdb() {
 #[cfg(feature = "rocksdb")]
 mod with_rocksdb {
     use std::fs;
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+    use std::time::{Duration, Instant};
 
+    use rustix::process::{Pid, Signal, kill_process_group};
     use stillpoint::rocksdb::{DB, IteratorMode, Options};
 
     use super::run;
     use crate::documented::compare;
-    use crate::support::{answer, error, numbers, texts};
+    use crate::support::{answer, command, error, numbers, texts};
+
+    /// As a terminal does it: the signal goes to all processes in the foreground.
+    #[test]
+    fn who_interrupts_it_is_told_so() {
+        let mut demo = command();
+        demo.args(["demo", "--json", "--seconds", "60"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0);
+        let demo = demo.spawn().unwrap();
+        let group = Pid::from_child(&demo);
+        let deadline = Instant::now() + Duration::from_secs(600);
+        // Its worker may be another thread's child.
+        let has_worker = || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", demo.id())).unwrap();
+            tasks.flatten().any(|task| {
+                let children = fs::read_to_string(task.path().join("children"));
+                children.is_ok_and(|children| !children.trim().is_empty())
+            })
+        };
+        while !has_worker() {
+            assert!(Instant::now() < deadline, "no worker");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kill_process_group(group, Signal::INT).unwrap();
+        let output = demo.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{output:?}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["error"]["kind"], "cancelled");
+    }
 
     #[test]
     fn kills_restores_and_matches() {

@@ -21,9 +21,11 @@ impl Invariant for AbortedIsNotStarted {
 
     fn observe(&mut self, _facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::TriggerHeard(attempt, checkpoint, epoch) => {
+            Fact::EpochHeard(attempt, epoch) => {
                 let highest = self.epochs.entry(*attempt).or_default();
                 *highest = (*highest).max(*epoch);
+            }
+            Fact::TriggerHeard(attempt, checkpoint, _) => {
                 self.triggered.insert((*attempt, *checkpoint));
             }
             Fact::AbortHeard(attempt, checkpoint, epoch) => {
@@ -75,7 +77,8 @@ mod tests {
         };
         let trigger = |id| Fact::TriggerHeard(attempt, CheckpointId(id), Epoch(1));
         let abort = |id| Fact::AbortHeard(attempt, CheckpointId(id), Epoch(1));
-        for fact in [trigger(1), abort(1), cut(1), abort(2), trigger(2)] {
+        let heard = Fact::EpochHeard(attempt, Epoch(1));
+        for fact in [heard, trigger(1), abort(1), cut(1), abort(2), trigger(2)] {
             show(&mut invariant, &mut facts, fact).expect("in order");
         }
         assert!(show(&mut invariant, &mut facts, cut(2)).is_err());

@@ -80,8 +80,8 @@ pub enum Fact {
     ManifestDeleteAsked(Caller, ManifestName),
     /// Somebody asks the store to keep a manifest object.
     ManifestPutAsked(Caller, ManifestName),
-    /// A read brought something else than is stored.
-    ReadDamaged,
+    /// A read of this object brought something else than is stored.
+    ReadDamaged(ObjectName),
     /// An attempt asks to store a file.
     UploadAsked(AttemptId, FileName, ContentId),
     /// A cut was taken.
@@ -211,8 +211,8 @@ pub struct Facts {
     pub garbled: BTreeSet<(AttemptId, CheckpointId)>,
     /// Whether a manifest object's write has broken off half-way.
     pub manifests_torn: bool,
-    /// Whether a read has brought something else than is stored.
-    pub reads_damaged: bool,
+    /// How often a read of an object has brought something else than is stored.
+    pub damaged_reads: BTreeMap<ObjectName, u32>,
     /// The epoch of each process that came to lead.
     pub epochs: BTreeMap<ProcessId, Epoch>,
 }
@@ -263,7 +263,9 @@ impl Facts {
             Fact::Told(_, Notice::Aborted { checkpoint, reason }) => {
                 self.aborted.push((*checkpoint, reason.clone()));
             }
-            Fact::ReadDamaged => self.reads_damaged = true,
+            Fact::ReadDamaged(name) => {
+                *self.damaged_reads.entry(name.clone()).or_default() += 1;
+            }
             Fact::CutTaken(checkpoint, subtask, attempt, table) => {
                 self.cuts
                     .insert((*checkpoint, *subtask), (*attempt, *table));
@@ -322,7 +324,7 @@ impl Facts {
             &self.torn,
             &self.garbled,
             self.manifests_torn,
-            self.reads_damaged,
+            &self.damaged_reads,
             &self.epochs,
         )
             .hash(hasher);

@@ -115,6 +115,7 @@ enum Order {
     Rival,
     Redeploy(Option<CheckpointId>),
     Pin(CheckpointId, String, bool),
+    Guest,
     Close,
     PowerCut,
 }
@@ -372,6 +373,7 @@ fn read_order(words: &[&str]) -> Result<Order, String> {
             (*owner).to_owned(),
             false,
         ),
+        ["guest"] => Order::Guest,
         ["close"] => Order::Close,
         ["power-cut"] => Order::PowerCut,
         _ => return Err(format!("{:?} is no order", words.join(" "))),
@@ -436,6 +438,7 @@ fn request_rule(kind: &str, words: &[&str]) -> Result<Order, String> {
         ["fail", rest @ ..] => (RequestEffect::Fail, rest),
         ["deny", rest @ ..] => (RequestEffect::Deny, rest),
         ["hang", rest @ ..] => (RequestEffect::Hang, rest),
+        ["damage", rest @ ..] => (RequestEffect::Damage, rest),
         ["tear", rest @ ..] => (RequestEffect::Tear, rest),
         _ => return Err(format!("{:?} happens to no call", words.join(" "))),
     };
@@ -481,6 +484,7 @@ fn obey(world: &mut World, order: &Order, choices: &mut Choices) -> Result<(), V
         Order::Pin(checkpoint, owner, begins) => {
             world.order_pin(*checkpoint, owner.clone(), *begins, choices);
         }
+        Order::Guest => world.order_guest(choices),
         Order::Close => world.order_close(choices),
         Order::PowerCut => world.order_power_cut(choices),
     }

@@ -51,8 +51,9 @@ pub struct DirectoryStore {
     next_inode: Inode,
     /// Entries as every process sees them.
     seen: BTreeMap<ObjectName, Inode>,
-    /// Entries as they are after a power cut, if none of the unsynced ones survives.
-    synced: BTreeMap<ObjectName, Inode>,
+    /// Of the entries that are not synced as they are seen: what is there after a power cut, if they
+    /// do not survive it.
+    unsynced: BTreeMap<ObjectName, Option<Inode>>,
     /// Files written aside and not named yet.
     temporary: BTreeMap<Inode, bool>,
     /// What has been told.
@@ -185,34 +186,13 @@ impl DirectoryStore {
 
     /// The power fails: of what was not synced, each entry survives or does not.
     pub fn cut_power(&mut self, choices: &mut Choices, effects: &mut Vec<Effect>) {
-        let mut names: Vec<ObjectName> = self
-            .seen
-            .keys()
-            .chain(self.synced.keys())
-            .copied()
-            .collect();
-        names.sort_unstable();
-        names.dedup();
-        for name in names {
-            let (seen, synced) = (self.seen.get(&name), self.synced.get(&name));
-            if seen == synced {
-                continue;
-            }
+        for (name, synced) in std::mem::take(&mut self.unsynced) {
             // 0: it survives.
-            let survivor = if choices.choose(2, Label::PowerCut) == 0 {
-                seen.copied()
-            } else {
-                synced.copied()
-            };
-            match survivor {
-                Some(inode) => {
-                    self.seen.insert(name, inode);
-                    self.synced.insert(name, inode);
-                }
-                None => {
-                    self.seen.remove(&name);
-                    self.synced.remove(&name);
-                }
+            if choices.choose(2, Label::PowerCut) != 0 {
+                match synced {
+                    Some(inode) => self.seen.insert(name, inode),
+                    None => self.seen.remove(&name),
+                };
             }
             self.tell(name, effects);
         }
@@ -271,7 +251,7 @@ impl DirectoryStore {
                 self.drop_aside(inode);
                 return Some(Put::Taken(other));
             }
-            self.seen.insert(name, inode);
+            self.show(name, Some(inode));
             self.temporary.remove(&inode);
             progress.step = 3;
             return None;
@@ -302,7 +282,7 @@ impl DirectoryStore {
                 return Some(Put::Taken(current.unwrap_or_default()));
             }
             self.lock = Some(inode);
-            self.seen.insert(ObjectName::Current, inode);
+            self.show(ObjectName::Current, Some(inode));
             self.temporary.remove(&inode);
             progress.step = 3;
             return None;
@@ -321,7 +301,7 @@ impl DirectoryStore {
         context: &mut StepContext<'_>,
     ) -> Option<()> {
         if progress.step == 0 {
-            self.seen.remove(&name);
+            self.show(name, None);
             self.tell(name, context.effects);
             progress.step = 1;
             return None;
@@ -380,29 +360,26 @@ impl DirectoryStore {
         page(names.collect(), after, limit)
     }
 
+    /// Every process sees another entry from now on.
+    fn show(&mut self, name: ObjectName, inode: Option<Inode>) {
+        let before = match inode {
+            Some(inode) => self.seen.insert(name, inode),
+            None => self.seen.remove(&name),
+        };
+        if *self.unsynced.entry(name).or_insert(before) == inode {
+            self.unsynced.remove(&name);
+        }
+    }
+
     /// Makes every entry of a folder durable.
     fn sync(&mut self, folder: Folder, effects: &mut Vec<Effect>) {
-        let of = |map: &BTreeMap<ObjectName, Inode>| -> Vec<ObjectName> {
-            let range = match folder {
-                Folder::Root => map.range(..=ObjectName::Current),
-                Folder::Manifest | Folder::Shared(_) => map.range(ObjectName::Current..),
-            };
-            range
-                .map(|(name, _)| *name)
-                .filter(|name| folder_of(name) == folder)
-                .collect()
-        };
-        for name in of(&self.synced) {
-            if !self.seen.contains_key(&name) {
-                self.synced.remove(&name);
-                self.tell(name, effects);
-            }
-        }
-        for name in of(&self.seen) {
-            let inode = self.seen[&name];
-            if self.synced.insert(name, inode) != Some(inode) {
-                self.tell(name, effects);
-            }
+        let names: Vec<ObjectName> = self
+            .unsynced
+            .extract_if(.., |name, _| folder_of(name) == folder)
+            .map(|(name, _)| name)
+            .collect();
+        for name in names {
+            self.tell(name, effects);
         }
     }
 
@@ -413,15 +390,16 @@ impl DirectoryStore {
 
     /// Tells what has come to be seen and durable under a name, or is so no more.
     fn tell(&mut self, name: ObjectName, effects: &mut Vec<Effect>) {
-        let (seen, synced) = (self.seen.get(&name), self.synced.get(&name));
-        let told = self.told.get(&name);
+        let seen = self.seen.get(&name).copied();
+        let synced = self.unsynced.get(&name).copied().unwrap_or(seen);
+        let told = self.told.get(&name).copied();
         match (seen, synced) {
             (Some(seen), Some(synced)) if seen == synced => {
                 if told != Some(seen)
-                    && let Some(body) = self.inodes.get(seen)
+                    && let Some(body) = self.inodes.get(&seen)
                 {
                     effects.push(Effect::Stored(name, body.clone()));
-                    self.told.insert(name, *seen);
+                    self.told.insert(name, seen);
                 }
             }
             // One of two contents of CURRENT is there, whatever happens.
@@ -502,6 +480,7 @@ mod tests {
                     choices: &mut self.choices,
                     profile: &self.profile,
                     healed: false,
+                    damages: false,
                     effects: &mut self.effects,
                     struck: &mut self.struck,
                 };

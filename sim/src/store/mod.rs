@@ -52,6 +52,25 @@ pub enum Request {
 }
 
 impl Request {
+    /// The object that it reads.
+    #[must_use]
+    pub fn reads(&self) -> Option<ObjectName> {
+        match self {
+            Self::Call(StoreCall::Read { token }) => match token {
+                StoreToken::ReadManifest(name) => Some(ObjectName::Manifest(*name)),
+                StoreToken::ReadCurrent | StoreToken::LookAtCurrent => Some(ObjectName::Current),
+                StoreToken::List(_)
+                | StoreToken::PutManifest(_)
+                | StoreToken::Swap(_)
+                | StoreToken::DeleteFile(_)
+                | StoreToken::DeleteManifest(_)
+                | StoreToken::Create => None,
+            },
+            Self::Fetch { name } => Some(ObjectName::Shared(*name)),
+            Self::Call(_) | Self::Upload { .. } | Self::Delete { .. } => None,
+        }
+    }
+
     /// The answer to this request that says nothing but this.
     #[must_use]
     pub fn answered(&self, outcome: Plain) -> Response {
@@ -225,6 +244,8 @@ pub struct StepContext<'a> {
     pub profile: &'a Profile,
     /// Whether faults have stopped.
     pub healed: bool,
+    /// Whether what is read is damaged for certain.
+    pub damages: bool,
     /// Where changes are told.
     pub effects: &'a mut Vec<Effect>,
     /// Which fault classes have struck.
@@ -351,6 +372,10 @@ enum Damage {
 fn read_damage(context: &mut StepContext<'_>) -> Damage {
     use crate::choice::Label;
     use crate::faults::Fault;
+    if context.damages {
+        context.struck.note(Fault::DamagedReads);
+        return Damage::Corrupt;
+    }
     let rate = context.profile.rate(Fault::DamagedReads, context.healed);
     if !rate.is_possible() {
         return Damage::None;

@@ -170,6 +170,7 @@ impl Model {
             choices: &mut self.choices,
             profile: &self.profile,
             healed: true,
+            damages: false,
             effects: &mut Vec::new(),
             struck: &mut Struck::default(),
         };

@@ -129,33 +129,13 @@ impl Led {
         self.cared_for.contains(&file)
     }
 
-    /// What the specification can't tell of an acknowledgement that was just taken, as it has no floor
-    /// below which nothing is named for the first time: that it names a file which has been completed,
-    /// dropped, deleted and forgotten. Its first copy stages that again in the specification; another
-    /// one may do so in the code.
-    pub(super) fn floor_matters(
-        &self,
-        machine: &Coordinator,
-        said: &Acknowledge,
-        is_first: bool,
-    ) -> Option<&'static str> {
-        let view = self.view(machine)?;
-        let (state, manifest) = view.attempts.get(&said.attempt).zip(view.manifest)?;
-        let named = said.files.named().iter().map(|file| file.name);
-        let mut own = named.filter(|name| name.attempt == said.attempt);
-        if is_first {
-            let is_forgotten = |name| {
-                !state.is_staged(name)
-                    && !manifest.registry().holds(name)
-                    && !manifest.released().contains_key(&name)
-                    && !manifest.tombstones().contains(&name)
-            };
-            own.any(is_forgotten)
-                .then_some("an acknowledgement names what its leader has forgotten")
-        } else {
-            own.any(|name| state.is_staged(name) && !self.cares_for(name))
-                .then_some("an acknowledgement that comes again is news again")
-        }
+    /// Whether a machine has staged anew what another copy of an acknowledgement names: it was
+    /// completed, dropped, deleted and forgotten since the first. The specification has no copies.
+    pub(super) fn stages_again(&self, machine: &Coordinator, said: &Acknowledge) -> bool {
+        let view = self.view(machine);
+        let state = view.and_then(|view| view.attempts.get(&said.attempt));
+        let mut named = said.files.named().iter().map(|file| file.name);
+        named.any(|name| state.is_some_and(|state| state.is_staged(name)) && !self.cares_for(name))
     }
 
     pub(super) fn sight<'a>(&'a self, machine: Option<&'a Coordinator>) -> LeaderSight<'a> {

@@ -221,24 +221,20 @@ impl Observer {
         machines: &BTreeMap<ProcessId, &Coordinator>,
     ) -> bool {
         let told = (said.epoch.0, said.attempt, said.checkpoint);
-        let first = self.acks.remove(&told);
-        let is_first = first.is_some();
-        let mut trouble = None;
-        if let Some(led) = self.leaders.get_mut(&said.epoch.0) {
-            let machine = machines.get(&led.process).copied();
-            let machine = machine.or(led.ghost.as_deref());
-            trouble = machine.and_then(|machine| led.floor_matters(machine, &said, is_first));
-            if let Some((_, cut)) = first {
-                led.taken.insert((said.checkpoint, said.subtask), cut);
-            }
-        }
-        if let Some(trouble) = trouble {
-            self.end(trouble);
-        }
-        if is_first {
+        let Some(led) = self.leaders.get_mut(&said.epoch.0) else {
+            return self.acks.remove(&told).is_some();
+        };
+        if let Some((_, cut)) = self.acks.remove(&told) {
+            led.taken.insert((said.checkpoint, said.subtask), cut);
             self.by.push("RecvAck");
+            return true;
         }
-        is_first
+        let machine = machines.get(&led.process).copied();
+        let machine = machine.or(led.ghost.as_deref());
+        if machine.is_some_and(|machine| led.stages_again(machine, &said)) {
+            self.end("another copy of an acknowledgement is news again");
+        }
+        false
     }
 
     fn led_by(&mut self, process: ProcessId) -> Option<&mut Led> {

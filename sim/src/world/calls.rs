@@ -31,6 +31,8 @@ pub struct Operation {
     progress: Progress,
     /// Its caller has been answered `Unknown` or will be; nothing more is to be said.
     is_silent: bool,
+    /// What it reads is damaged on its way.
+    is_damaged: bool,
 }
 
 impl Operation {
@@ -63,6 +65,8 @@ enum Fate {
     Refused,
     Hangs,
     Torn,
+    /// What it reads is damaged on its way.
+    Damaged,
 }
 
 impl Operation {
@@ -94,9 +98,10 @@ impl World {
             request,
             progress: Progress::default(),
             is_silent: false,
+            is_damaged: matches!(fate, Fate::Damaged),
         };
         match fate {
-            Fate::Good => self.let_land(operation, self.now + delay),
+            Fate::Good | Fate::Damaged => self.let_land(operation, self.now + delay),
             Fate::Slow => {
                 let more = DEADLINE * u64::from(1 + choices.choose(4, Label::StoreLate)) / 6;
                 self.let_land(operation, self.now + delay + more);
@@ -167,6 +172,7 @@ impl World {
                 "is refused for no reason".to_owned(),
             )),
             Fate::Hangs => Some((Fault::HangingNames, "hangs".to_owned())),
+            Fate::Damaged => Some((Fault::DamagedReads, "is damaged on its way".to_owned())),
             Fate::Torn => Some((
                 Fault::TornPuts,
                 "leaves half of it, its answer is lost".to_owned(),
@@ -254,6 +260,7 @@ impl World {
                 RequestEffect::Deny => Fate::Failed(FailureKind::Denied),
                 RequestEffect::Hang => Fate::Hangs,
                 RequestEffect::Tear => Fate::Torn,
+                RequestEffect::Damage => Fate::Damaged,
             };
         }
         if (self.deletes_hang && request.is_delete()) || self.hangs(request, choices) {
@@ -338,16 +345,20 @@ impl World {
             choices,
             profile: &self.profile,
             healed: self.healed,
+            damages: operation.is_damaged,
             effects: &mut effects,
             struck: &mut self.struck,
         };
+        let damaged = context.struck.count(Fault::DamagedReads);
         let response = self
             .store
             .step(&operation.request, &mut operation.progress, &mut context);
         self.take_effects(&effects, Some(&operation));
         self.note_delete(&operation.request, response.as_ref());
-        if self.struck.count(Fault::DamagedReads) > 0 && !self.watch.facts.reads_damaged {
-            self.fact(Fact::ReadDamaged);
+        if self.struck.count(Fault::DamagedReads) > damaged
+            && let Some(name) = operation.request.reads()
+        {
+            self.fact(Fact::ReadDamaged(name));
         }
         match response {
             None => {

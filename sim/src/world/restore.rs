@@ -191,7 +191,7 @@ impl World {
         let transient = matches!(
             error,
             LoadError::Unreadable { .. } | LoadError::Overtaken(_)
-        ) || self.watch.facts.reads_damaged;
+        ) || !self.watch.facts.damaged_reads.is_empty();
         if transient {
             self.kill_attempt(attempt, "gives up reading the manifest");
         } else {

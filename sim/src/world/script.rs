@@ -44,6 +44,8 @@ pub enum RequestEffect {
     Hang,
     /// It leaves half of what was put, and its caller does not know.
     Tear,
+    /// What it reads is damaged on its way.
+    Damage,
 }
 
 /// A rule for messages or requests of a kind.
@@ -328,6 +330,11 @@ impl World {
     /// Another coordinator is started.
     pub fn order_rival(&mut self) {
         self.start_coordinator_in(0);
+    }
+
+    /// Somebody comes to pin what is newest.
+    pub fn order_guest(&mut self, choices: &mut Choices) {
+        self.guest_comes(choices);
     }
 
     /// The power fails.

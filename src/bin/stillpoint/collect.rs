@@ -248,6 +248,11 @@ impl Participant {
                 "  MISSING: {files} of retained checkpoints; `verify --all` says of which"
             )?;
         }
+        let orphaned = if self.epoch.is_some() {
+            "orphaned: stored meanwhile by the process that was fenced; to be deleted by the next holder's sweep"
+        } else {
+            "orphaned: to be deleted by a holder's next sweep, or by --take-over"
+        };
         let kinds = [
             (
                 FileStanding::Released,
@@ -257,10 +262,7 @@ impl Participant {
                 FileStanding::OfLiveAttempt,
                 "of the present attempt: of a checkpoint under way, or left by its process's death for the next holder",
             ),
-            (
-                FileStanding::Orphaned,
-                "orphaned: to be deleted by a holder's next sweep, or by --take-over",
-            ),
+            (FileStanding::Orphaned, orphaned),
         ];
         for (standing, meaning) in kinds {
             let count = self.left_as(&standing);

@@ -111,6 +111,10 @@ impl Coordinator {
             .get_mut(&message.checkpoint)
             .expect("it was found above");
         pending.acknowledged.insert(message.subtask, taken);
+        let complete = pending.is_acknowledged();
+        if guard!(TimeoutEndsWithTheLastAcknowledgement, complete) {
+            self.timers.disarm(super::Timer::Expire(message.checkpoint));
+        }
         self.commit_if_acknowledged(message.checkpoint);
     }
 
@@ -128,8 +132,6 @@ impl Coordinator {
                 .remove(&checkpoint)
                 .expect("it was found above");
             self.committing.insert(checkpoint, pending.commit());
-            // No timeout ends it any more.
-            self.timers.disarm(super::Timer::Expire(checkpoint));
         }
     }
 

@@ -196,6 +196,8 @@ pub enum RefusalReason {
     NotAllRunning,
     /// Ids are being reserved; later will do.
     NotReady,
+    /// Its turn has not come within the time that a checkpoint may take.
+    Expired,
     /// There is no such retained checkpoint. The retained ones are named.
     NoSuchCheckpoint(CheckpointId, Vec<CheckpointId>),
     /// The owner has pinned it already.
@@ -237,6 +239,9 @@ pub enum CoordinatorError {
     /// The store refuses what leadership needs.
     #[error("can't become leader: {0}")]
     Claim(Failure),
+    /// The store refuses what says that nobody leads any more.
+    #[error("closed, and the manifest does not say so: {0}")]
+    Close(Failure),
     /// What leadership rests on.
     #[error("can't go on: {0}")]
     Broken(Broken),

@@ -386,14 +386,12 @@ impl Coordinator {
             .expect("it was found above");
         for file in message.files.named() {
             let own = file.name.attempt == message.attempt;
-            // Below the floor nothing is named for the first time: what is not staged any more has
-            // been in an interval, or was condemned.
-            let fresh = file.name.number >= state.floor || state.is_staged(file.name);
-            // By any retained checkpoint: a late copy can name what the newest one has dropped.
+            // By any retained checkpoint: a late copy can name what the newest one has dropped. What
+            // was condemned, deleted and forgotten by then is condemned once more.
             let known = manifest.registry().holds(file.name)
                 || manifest.released().contains_key(&file.name)
                 || manifest.tombstones().contains(&file.name);
-            if own && fresh && !known {
+            if own && !known {
                 state.stage(file.name, message.checkpoint);
             }
         }

@@ -12,7 +12,7 @@ use crate::protocol::limits::Limits;
 /// How a coordinator triggers and retains. Defaults are Flink's where the meaning is the same,
 /// except `num_retained`: a damaged newest checkpoint must leave a choice.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct CoordinatorConfig {
     /// The time between two periodic triggers; without one, only requests trigger.
     pub interval: Option<Duration>,

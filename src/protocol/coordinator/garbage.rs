@@ -239,10 +239,10 @@ impl Coordinator {
         let below_floor = self.attempts.get(&file.attempt).is_some_and(|state| {
             state.attached && file.number < state.floor && !state.is_staged(file)
         });
-        guard!(
-            SweepsOnlyUnnamed,
-            !manifest.is_named(file.attempt) || below_floor
-        ) && !manifest.tombstones().contains(&file)
+        let may_be_named = manifest.is_named(file.attempt) && !below_floor;
+        let is_spared = guard!(SparesOnlyWhatMayBeNamed, may_be_named);
+        guard!(SweepsOnlyUnnamed, !is_spared)
+            && !manifest.tombstones().contains(&file)
             && !manifest.released().contains_key(&file)
             && !self.garbage.is_orphan(file)
             && !manifest.registry().holds(file)

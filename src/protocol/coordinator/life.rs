@@ -164,11 +164,13 @@ impl Coordinator {
         }
     }
 
-    fn fail(&mut self, error: CoordinatorError) {
+    pub(super) fn fail(&mut self, error: CoordinatorError) {
         let reason = match &error {
             CoordinatorError::Broken(broken) => AbortReason::Broken(broken.clone()),
-            // Before there is leadership nothing is under way.
-            CoordinatorError::Load(_) | CoordinatorError::Claim(_) => AbortReason::Closed,
+            // Before there is leadership nothing is under way, and what closes has ended it.
+            CoordinatorError::Load(_) | CoordinatorError::Claim(_) | CoordinatorError::Close(_) => {
+                AbortReason::Closed
+            }
         };
         self.end(Phase::Failed, &reason);
         self.tell(Notice::Failed { error });
@@ -296,7 +298,7 @@ impl Coordinator {
                 message: Message::Lead(lead),
             });
         }
-        if missing {
+        if !guard!(LeadIsRepeatedUntilAttached, !missing) {
             self.timers
                 .arm(Timer::Lead, now + self.config.limits.retry_delay_max);
         }

@@ -322,6 +322,7 @@ impl Coordinator {
             Timer::Follow => self.resume_follow(),
             Timer::Snapshot => self.resume_snapshot(now),
             Timer::Periodic => self.periodic(now),
+            Timer::Turn(request) => self.turn_expired(request),
             Timer::Expire(checkpoint) => {
                 self.abort(now, checkpoint, AbortReason::Expired);
                 // Perhaps nobody answers because somebody else leads: a commit asks `CURRENT`.

@@ -10,7 +10,7 @@
 
 use alloc::vec::Vec;
 
-use super::action::{AbortReason, Broken, Notice, RefusalReason};
+use super::action::{AbortReason, Broken, CoordinatorError, Notice, RefusalReason};
 use super::commits::Covered;
 use super::timers::Timer;
 use super::{Coordinator, Phase};
@@ -168,8 +168,8 @@ impl Coordinator {
             }),
         }
         if self.phase == Phase::Closing && !failure.kind.is_retryable() {
-            // The next leader finds what this one leaves named.
-            return self.closed();
+            // The next leader finds what this one leaves named; who closes it is told.
+            return self.fail(CoordinatorError::Close(failure.clone()));
         }
         let limits = &self.config.limits;
         self.commits.failed_in_a_row = limits.one_more_try(self.commits.failed_in_a_row);

@@ -64,14 +64,15 @@ impl Coordinator {
         let pause = match answer {
             Answer::Done(StorePayload::Page { names, next }) => {
                 self.page(listing, names);
-                self.sweep.after = next;
-                match (&self.sweep.after, listing) {
-                    (Some(_), _) => self.config.limits.sweep_pause,
-                    (None, Listing::Shared | Listing::Root) => {
+                let is_last = guard!(ListingEndsWithItsLastPage, next.is_none());
+                self.sweep.after = next.filter(|_| !is_last);
+                match (is_last, listing) {
+                    (false, _) => self.config.limits.sweep_pause,
+                    (true, Listing::Shared | Listing::Root) => {
                         self.sweep.listing = Listing::Manifest;
                         self.config.limits.sweep_pause
                     }
-                    (None, Listing::Manifest) => {
+                    (true, Listing::Manifest) => {
                         self.sweep.listing = Listing::Shared;
                         self.config.limits.sweep_round_pause
                     }

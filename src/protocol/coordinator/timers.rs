@@ -1,6 +1,6 @@
 //! The coordinator's timers: all of them, by name.
 
-use crate::protocol::id::{CheckpointId, FileName, ManifestName};
+use crate::protocol::id::{CheckpointId, FileName, ManifestName, RequestId};
 use crate::protocol::timers;
 
 /// What is due at some time.
@@ -24,6 +24,8 @@ pub enum Timer {
     Periodic,
     /// The pause is over: requests may be looked at again.
     Pause,
+    /// A request has waited for its turn as long as a checkpoint may take.
+    Turn(RequestId),
     /// A pending checkpoint expires.
     Expire(CheckpointId),
     /// Delete a file again.

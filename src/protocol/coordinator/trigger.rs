@@ -64,13 +64,24 @@ impl Coordinator {
             return Outcome::Accepted;
         }
         let capacity = self.config.limits.queued_requests_max;
+        // Whoever waits for ids, or for others to end, waits for commits, which may fail for ever.
+        self.timers
+            .arm(Timer::Turn(request), now + self.config.timeout);
         if let Some(Some(request)) = self.queue.insert(kind, Some(request), capacity) {
             self.refuse(request, RefusalReason::TooManyRequests);
         }
         Outcome::Accepted
     }
 
+    /// A request has waited for its turn as long as a checkpoint may take.
+    pub(super) fn turn_expired(&mut self, request: RequestId) {
+        if self.queue.remove(request) {
+            self.refuse(request, RefusalReason::Expired);
+        }
+    }
+
     fn refuse(&mut self, request: RequestId, reason: RefusalReason) {
+        self.timers.disarm(Timer::Turn(request));
         self.tell(Notice::Refused { request, reason });
     }
 
@@ -140,6 +151,9 @@ impl Coordinator {
             acknowledged: BTreeMap::new(),
         };
         sometimes!(TwoPending, !self.pending.is_empty());
+        if let Some(request) = request {
+            self.timers.disarm(Timer::Turn(request));
+        }
         // Registered before anybody hears of it (FLINK-6404).
         self.pending.insert(checkpoint, pending);
         self.timers

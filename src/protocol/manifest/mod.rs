@@ -47,7 +47,7 @@ pub use apply::ApplyError;
 pub use codec::DecodeError;
 pub use current::Current;
 pub use frame::{FORMAT_VERSION, FRAME_BYTES, Framing, Kind, Unframing, checksum, frame, unframe};
-pub use load::{Expected, LoadError, LoadWarning, Loaded, LoadedRoot, Loader};
+pub use load::{DAMAGED_READS_MAX, Expected, LoadError, LoadWarning, Loaded, LoadedRoot, Loader};
 pub use record::{Change, Completion, Operator, PinOwner, Record, SubtaskDelta};
 pub use validate::ManifestDamage;
 

@@ -44,23 +44,24 @@ pub(super) fn trigger(world: &World, epoch: u64) -> Vec<World> {
 /// An acknowledgement arrives, and its answer with it. One that is not the coordinator's to count
 /// changes nothing, and stays under way.
 pub(super) fn recv_ack(world: &World, epoch: u64) -> Vec<World> {
-    let next = world.acks.iter().enumerate().filter_map(|(place, sent)| {
-        let (said, cut) = &**sent;
-        led(world, epoch, |next, leader, heard| {
-            next.acks.remove(place);
-            let message = Message::Acknowledge(said.clone());
-            let outcome = leader.drive(Event::Received(message), heard);
-            take_note(leader, said.checkpoint, said.subtask, cut);
-            let is_foreign = matches!(
-                outcome,
-                Outcome::Ignored(
-                    Ignored::StaleEpoch | Ignored::UnknownAttempt | Ignored::NotLeading
-                )
-            );
-            !is_foreign
-        })
-    });
+    let places = 0..world.acks.len();
+    let next = places.filter_map(|place| received(world, epoch, place));
     next.collect()
+}
+
+fn received(world: &World, epoch: u64, place: usize) -> Option<World> {
+    let (said, cut) = &*world.acks[place];
+    led(world, epoch, |next, leader, heard| {
+        next.acks.remove(place);
+        let message = Message::Acknowledge(said.clone());
+        let outcome = leader.drive(Event::Received(message), heard);
+        take_note(leader, said.checkpoint, said.subtask, cut);
+        let is_foreign = matches!(
+            outcome,
+            Outcome::Ignored(Ignored::StaleEpoch | Ignored::UnknownAttempt | Ignored::NotLeading)
+        );
+        !is_foreign
+    })
 }
 
 /// Remembers what was acknowledged, if the acknowledgement was taken.
@@ -181,13 +182,15 @@ pub(super) fn complete(world: &World, epoch: u64) -> Vec<World> {
 }
 
 /// The same, while an acknowledgement arrives between the commit's begin and its end: that comes to
-/// the same as if it arrived after. The world in between, and the one after both.
-pub(super) fn overlaps(world: &World) -> Vec<(World, World)> {
+/// the same as if it arrived after; or before, if guests' pins have the commit built anew meanwhile.
+/// Two steps each: the world in between, the second action, and the world after both.
+pub(super) fn overlaps(world: &World) -> Vec<(World, &'static str, World)> {
     let epoch = world.epoch();
     let Some(leader) = world.leaders.get(&epoch) else {
         return Vec::new();
     };
-    let (Some(id), Some(between)) = (leader.completes_next(), complete(world, epoch).pop()) else {
+    let (Some(id), Some(completed)) = (leader.completes_next(), complete(world, epoch).pop())
+    else {
         return Vec::new();
     };
     let acks = world.acks.iter().enumerate().filter(|(_, sent)| {
@@ -197,7 +200,7 @@ pub(super) fn overlaps(world: &World) -> Vec<(World, World)> {
     });
     let next = acks.filter_map(|(place, sent)| {
         let (said, cut) = &**sent;
-        let next = led(world, epoch, |next, leader, heard| {
+        let mut next = led(world, epoch, |next, leader, heard| {
             next.acks.remove(place);
             leader.begin_commit(heard);
             let message = Message::Acknowledge(said.clone());
@@ -205,10 +208,16 @@ pub(super) fn overlaps(world: &World) -> Vec<(World, World)> {
             take_note(leader, said.checkpoint, said.subtask, cut);
             leader.end_commit(&mut next.store, heard);
             true
+        })?;
+        next.remember(id, leader);
+        let received = received(world, epoch, place);
+        let before = received.filter(|received| {
+            let both = complete(received, epoch).pop();
+            both.is_some_and(|both| both.lifecycle() == next.lifecycle())
         });
-        next.map(|mut next| {
-            next.remember(id, leader);
-            (between.clone(), next)
+        Some(match before {
+            Some(received) => (received, "Complete", next),
+            None => (completed.clone(), "RecvAck", next),
         })
     });
     next.collect()

@@ -49,9 +49,9 @@ impl System for World {
         });
         let overlaps = coordinator::overlaps(self)
             .into_iter()
-            .map(|(between, to)| Taken {
+            .map(|(between, action, to)| Taken {
                 between: Some(between),
-                action: "RecvAck",
+                action,
                 to,
             });
         direct.chain(overlaps).collect()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -192,6 +193,8 @@ impl Process {
             .args(["demo-worker", &task])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // What is typed reaches the demo alone; the worker ends with it.
+            .process_group(0)
             .spawn()
             .map_err(|error| failed(error.to_string()))?;
         let (sender, lines) = sync_channel(LINES_MAX);

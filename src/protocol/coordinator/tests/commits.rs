@@ -583,6 +583,52 @@ fn ids_are_reserved_before_they_are_used() {
 }
 
 #[test]
+fn who_waits_for_an_id_that_can_not_be_reserved_is_refused_in_time() {
+    let mut small = config();
+    small.limits.checkpoint_id_block = 1;
+    let timeout = small.timeout;
+    let mut world = World::running(small, 1);
+    world.complete(&[1], &[]);
+    world.store.swaps = Some(Swaps::Fail(FailureKind::Denied));
+    let mut asked = Vec::new();
+    for _ in 0..3 {
+        let request = world.request();
+        asked.push(request);
+        let _ = world.event(Event::Trigger {
+            request,
+            kind: TriggerKind::Manual,
+            now_or_never: false,
+        });
+    }
+    let is_refused = |world: &World, request| {
+        let reason = RefusalReason::Expired;
+        world.told(&Notice::Refused { request, reason })
+    };
+    let last = asked[2];
+    world.pass(timeout / 2);
+    assert!(!is_refused(&world, last));
+    world.pass(timeout);
+    assert!(is_refused(&world, last), "{:?}", world.notices);
+    let view = world.coordinator.view();
+    assert!(!view.timers.is_armed(Timer::Turn(last)));
+}
+
+#[test]
+fn a_close_that_the_store_does_not_take_says_so() {
+    let mut world = World::running(config(), 1);
+    world.complete(&[1], &[]);
+    world.store.swaps = Some(Swaps::Fail(FailureKind::Denied));
+    let _ = world.event(Event::Close);
+    world.pass(Duration::from_secs(30));
+    let is_told = |notice: &Notice| {
+        let failed = |error: &CoordinatorError| matches!(error, CoordinatorError::Close(_));
+        matches!(notice, Notice::Failed { error } if failed(error))
+    };
+    assert!(world.notices.iter().any(is_told), "{:?}", world.notices);
+    assert!(!world.told(&Notice::Closed));
+}
+
+#[test]
 fn states_that_differ_by_the_clock_alone_are_equal() {
     let mut early = World::running(config(), 1);
     let mut late = World::running(config(), 1);

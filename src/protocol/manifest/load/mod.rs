@@ -32,7 +32,7 @@ use super::{Current, Manifest, Record};
 use crate::protocol::answer::{Answer, Failure, FailureKind, Tag};
 use crate::protocol::id::{ManifestName, ObjectName, RootId, Version};
 use crate::protocol::limits::Limits;
-use crate::protocol::marks::sometimes;
+use crate::protocol::marks::{guard, sometimes};
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
 use crate::protocol::time::Timestamp;
@@ -73,6 +73,10 @@ pub struct LoadedRoot {
 /// A file-system store's own; there before any object is.
 const LOCK_NAME: &str = "LOCK";
 
+/// How often an object that can't be decoded is read before it counts as damaged: one read may be
+/// damaged on its way, and what is damaged where it stands stays so.
+pub const DAMAGED_READS_MAX: u32 = 3;
+
 /// Loads a root's manifest; see the module.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Loader {
@@ -86,6 +90,8 @@ pub struct Loader {
     waiting: BTreeMap<StoreToken, u32>,
     /// Calls to be tried again, when, and how often they have been tried.
     retries: BTreeMap<StoreToken, (Timestamp, u32)>,
+    /// How often each object could not be decoded.
+    damaged_reads: BTreeMap<StoreToken, u32>,
     restarts: u32,
 }
 
@@ -136,6 +142,7 @@ impl Loader {
             calls: VecDeque::new(),
             waiting: BTreeMap::new(),
             retries: BTreeMap::new(),
+            damaged_reads: BTreeMap::new(),
             restarts: 0,
         };
         loader.call(StoreToken::ReadCurrent, 1);
@@ -229,11 +236,11 @@ impl Loader {
             }
         };
         match token {
-            StoreToken::ReadCurrent => self.on_current(result.map(|p| content(token, p))),
+            StoreToken::ReadCurrent => self.on_current(now, result.map(|p| content(token, p))),
             StoreToken::List(_) => self.on_page(result.map(|p| page(token, p))),
             StoreToken::ReadManifest(name) => {
                 let result = result.map(|payload| content(token, payload).0);
-                self.on_object(*name, result);
+                self.on_object(now, *name, result);
             }
             StoreToken::LookAtCurrent
             | StoreToken::PutManifest(_)
@@ -293,7 +300,22 @@ impl Loader {
         self.call(StoreToken::ReadCurrent, 1);
     }
 
-    fn on_current(&mut self, result: Result<(Vec<u8>, Tag), Failure>) {
+    /// Whether an object that can't be decoded is to be read once more first.
+    fn reads_again(&mut self, now: Timestamp, token: StoreToken, error: &LoadError) -> bool {
+        if !matches!(error, LoadError::Damaged { .. }) {
+            return false;
+        }
+        let reads = self.damaged_reads.entry(token.clone()).or_default();
+        *reads += 1;
+        if guard!(DamageIsReadAgain, *reads >= DAMAGED_READS_MAX) {
+            return false;
+        }
+        let due = now + self.limits.retry_delay_after(*reads);
+        self.retries.insert(token, (due, *reads));
+        true
+    }
+
+    fn on_current(&mut self, now: Timestamp, result: Result<(Vec<u8>, Tag), Failure>) {
         let name = ObjectName::Current;
         let (bytes, tag) = match result {
             Ok(content) => content,
@@ -328,7 +350,13 @@ impl Loader {
             .and_then(|()| Current::decode(&bytes));
         let current = match decoded {
             Ok(current) => current,
-            Err(error) => return self.finish(Err(undecodable(name, error))),
+            Err(error) => {
+                let error = undecodable(name, error);
+                if self.reads_again(now, StoreToken::ReadCurrent, &error) {
+                    return;
+                }
+                return self.finish(Err(error));
+            }
         };
         let foreign = self
             .expected
@@ -428,7 +456,7 @@ impl Loader {
         }
     }
 
-    fn on_object(&mut self, name: ManifestName, result: Result<Vec<u8>, Failure>) {
+    fn on_object(&mut self, now: Timestamp, name: ManifestName, result: Result<Vec<u8>, Failure>) {
         let phase = core::mem::replace(&mut self.phase, Phase::ReadingCurrent);
         let Phase::ReadingObjects(mut reading) = phase else {
             panic!("{name} was read while no manifest object is waited for");
@@ -443,6 +471,9 @@ impl Loader {
         };
         match taken {
             Ok(()) => self.go_on(reading),
+            Err(error) if self.reads_again(now, StoreToken::ReadManifest(name), &error) => {
+                self.go_on(reading);
+            }
             Err(error) => self.read_current_again(Suspicion::Fault {
                 reading,
                 name,

@@ -13,8 +13,8 @@ use crate::protocol::id::{ManifestName, ObjectName, RootId};
 use crate::protocol::limits::Limits;
 use crate::protocol::manifest::frame::seal;
 use crate::protocol::manifest::{
-    DecodeError, Expected, Kind, LoadError, LoadWarning, Loaded, Loader, Manifest, Record,
-    checksum, frame,
+    DAMAGED_READS_MAX, DecodeError, Expected, Kind, LoadError, LoadWarning, Loaded, Loader,
+    Manifest, Record, checksum, frame,
 };
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
@@ -300,6 +300,34 @@ fn a_reader_that_is_always_overtaken_says_so() {
         read(&objects, call)
     });
     assert_eq!(result, Err(LoadError::Overtaken(4)));
+}
+
+/// The first so many reads of each object bring less than is stored.
+fn load_short(history: &History, damaged: u32) -> Result<Loaded, LoadError> {
+    let mut reads: BTreeMap<StoreToken, u32> = BTreeMap::new();
+    load_with(expected(), &Limits::default(), |call| {
+        let count = reads.entry(call.token()).or_insert(0);
+        *count += 1;
+        match read(&history.objects, call) {
+            Answer::Done(StorePayload::Content { mut bytes, tag }) if *count <= damaged => {
+                bytes.pop();
+                Answer::Done(StorePayload::Content { bytes, tag })
+            }
+            answer => answer,
+        }
+    })
+}
+
+#[test]
+fn damage_on_the_way_is_read_again_and_damage_that_stays_is_told() {
+    let history = two_snapshots();
+    let (loaded, warnings) = manifest(load_short(&history, DAMAGED_READS_MAX - 1).unwrap());
+    assert_eq!((loaded, warnings), (history.manifest.clone(), Vec::new()));
+    let result = load_short(&history, DAMAGED_READS_MAX);
+    let Err(LoadError::Damaged { name, .. }) = result else {
+        panic!("{result:?}");
+    };
+    assert_eq!(name, ObjectName::Current);
 }
 
 #[test]
