@@ -221,17 +221,20 @@ impl Observer {
         machines: &BTreeMap<ProcessId, &Coordinator>,
     ) -> bool {
         let told = (said.epoch.0, said.attempt, said.checkpoint);
-        let Some(led) = self.leaders.get_mut(&said.epoch.0) else {
-            return self.acks.remove(&told).is_some();
-        };
+        let led = self.leaders.get_mut(&said.epoch.0);
         if let Some((_, cut)) = self.acks.remove(&told) {
-            led.taken.insert((said.checkpoint, said.subtask), cut);
+            if let Some(led) = led {
+                led.taken.insert((said.checkpoint, said.subtask), cut);
+            }
             self.by.push("RecvAck");
             return true;
         }
-        let machine = machines.get(&led.process).copied();
-        let machine = machine.or(led.ghost.as_deref());
-        if machine.is_some_and(|machine| led.stages_again(machine, &said)) {
+        let is_news = led.is_some_and(|led| {
+            let machine = machines.get(&led.process).copied();
+            let machine = machine.or(led.ghost.as_deref());
+            machine.is_some_and(|machine| led.stages_again(machine, &said))
+        });
+        if is_news {
             self.end("another copy of an acknowledgement is news again");
         }
         false
