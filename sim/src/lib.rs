@@ -27,4 +27,5 @@ pub mod shrink;
 pub mod store;
 #[cfg(feature = "suite")]
 pub mod suite;
+pub mod trace;
 pub mod world;

@@ -314,6 +314,37 @@ impl Lsm {
         })
     }
 
+    /// Opens a set of state files without a pack, where each is newer than those of lower numbers.
+    #[must_use]
+    pub fn open_in_order(set: &[(LocalName, ContentId)], contents: &Contents) -> Self {
+        let mut files: Vec<LsmFile> = set
+            .iter()
+            .filter_map(|(local, content)| {
+                number_of(local).map(|number| LsmFile {
+                    number,
+                    content: *content,
+                })
+            })
+            .collect();
+        files.sort();
+        let mut seen = Table::default();
+        for file in &files {
+            seen.overlay(table_of(contents, file.content));
+        }
+        Self {
+            memtable: Table::default(),
+            next_number: files.last().map_or(1, |file| file.number + 1),
+            files,
+            truth: seen.seen(),
+        }
+    }
+
+    /// The live files, oldest first.
+    #[must_use]
+    pub fn files(&self) -> &[LsmFile] {
+        &self.files
+    }
+
     fn new_file(&mut self, contents: &mut Contents, table: Table) -> LsmFile {
         let number = self.next_number;
         self.next_number += 1;

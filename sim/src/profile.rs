@@ -52,6 +52,9 @@ pub struct Profile {
     pub safety_events: u64,
     /// The coordinator's configuration, limits included.
     pub config: CoordinatorConfig,
+    /// Whether only that happens which the specification of checkpoints models, see
+    /// `world/modelled.rs`.
+    pub is_modelled: bool,
     /// The intensity of each class of faults, 0 if it is off.
     intensity: [u8; Fault::COUNT],
 }
@@ -100,6 +103,7 @@ impl Profile {
                 Length::Long => 19_000,
             },
             config,
+            is_modelled: false,
             intensity,
         }
     }

@@ -17,6 +17,8 @@ use stillpoint_sim::conform::graph::Graph;
 use stillpoint_sim::conform::search::{Effort, Explored};
 use stillpoint_sim::invariants::Class;
 
+use super::walks::Walks;
+
 /// Steps that are told of each that only one side has.
 const TOLD_MAX: usize = 3;
 
@@ -25,22 +27,26 @@ const TOLD_MAX: usize = 3;
 pub(super) struct Conform {
     /// The folder of the specifications.
     #[arg(long, default_value = "specs")]
-    specs: PathBuf,
+    pub(super) specs: PathBuf,
     /// The folder of TLC's dumps.
     #[arg(long, default_value = "target/conform")]
-    dumps: PathBuf,
+    pub(super) dumps: PathBuf,
     /// Only what has this in its name.
     #[arg(long, default_value = "")]
     only: String,
     /// How many threads explore; 0 takes as many as there are processors.
     #[arg(long, default_value_t = 0)]
-    threads: usize,
+    pub(super) threads: usize,
     /// Hold this guard open: a planted fault. Ends at the first difference.
     #[arg(long, value_parser = super::seeds::parse_guard)]
     hold_open: Option<Guard>,
     /// Also hold each guard of the table open in turn: each must make a difference.
     #[arg(long)]
     guards: bool,
+    /// Also look up what these seeds of the simulator do, step by step: `A..B`, B is not among them.
+    /// Steps of a graph that none takes go to a file beside its dump, with a shortest way to each.
+    #[arg(long, value_parser = super::parse_range)]
+    pub(super) seeds: Option<std::ops::Range<u64>>,
 }
 
 /// A row of the table.
@@ -81,6 +87,9 @@ pub(super) fn conform(wanted: &Conform, json: bool) -> Result<Option<Class>, Str
             tell(&compared);
         }
         sum.add(&compared);
+        if row.name.starts_with("MCCheckpointLifecycle") {
+            sum.walks.add(wanted, &row.name, compared.spec, json)?;
+        }
     }
     if sum.configurations.is_empty() {
         return Err(format!(
@@ -106,6 +115,12 @@ pub(super) fn conform(wanted: &Conform, json: bool) -> Result<Option<Class>, Str
         println!("{}", sum.text());
     }
     let is_equal = sum.only_spec == 0 && sum.only_code == 0 && sum.asserted == 0;
+    if wanted.hold_open.is_none() && !sum.walks.refused.is_empty() {
+        return Err(format!(
+            "seeds took steps that are in no graph: {}",
+            sum.walks.refused.join("; ")
+        ));
+    }
     if !unseen.is_empty() {
         return Err(format!(
             "held open, these make no difference: {}",
@@ -209,17 +224,16 @@ struct Sum {
     code_steps: usize,
     only_spec: usize,
     only_code: usize,
-    common_steps: usize,
     worlds: usize,
     asserted: usize,
     actions: BTreeMap<String, usize>,
+    walks: Walks,
 }
 
 impl Sum {
     fn add(&mut self, compared: &Compared<'_>) {
         let (spec, code) = (compared.spec, &compared.code.graph);
-        let missing = spec.steps_beyond(code).len();
-        let only_spec = spec.states_beyond(code).len() + missing;
+        let only_spec = spec.states_beyond(code).len() + spec.steps_beyond(code).len();
         let only_code = code.states_beyond(spec).len() + code.steps_beyond(spec).len();
         self.spec_states += spec.state_count();
         self.code_states += code.state_count();
@@ -227,7 +241,6 @@ impl Sum {
         self.code_steps += code.step_count();
         self.only_spec += only_spec;
         self.only_code += only_code;
-        self.common_steps += spec.step_count() - missing;
         self.worlds += compared.code.worlds;
         self.asserted += usize::from(compared.code.asserted.is_some());
         for (action, count) in spec.taken() {
@@ -246,13 +259,6 @@ impl Sum {
         }));
     }
 
-    /// The share of the specification's steps that the machines take.
-    fn coverage(&self) -> f64 {
-        let millionths = self.common_steps * 1_000_000 / self.spec_steps.max(1);
-        let text = format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000);
-        text.parse().unwrap_or_default()
-    }
-
     fn json(&self, unseen: &[&str]) -> Value {
         json!({
             "spec_states": self.spec_states,
@@ -261,7 +267,9 @@ impl Sum {
             "code_steps": self.code_steps,
             "only_spec": self.only_spec,
             "only_code": self.only_code,
-            "edge_coverage": self.coverage(),
+            "edge_coverage": self.walks.coverage(),
+            "walks": self.walks.configurations,
+            "walks_refused": self.walks.refused,
             "machine_states": self.worlds,
             "asserted": self.asserted,
             "actions": self.actions,
@@ -273,7 +281,7 @@ impl Sum {
     fn text(&self) -> String {
         format!(
             "conform: {} states and {} steps of the specification, {} and {} of the code; \
-             only in the specification {}, only in the code {}; {} states of the machines",
+             only in the specification {}, only in the code {}; {} states of the machines{}",
             self.spec_states,
             self.spec_steps,
             self.code_states,
@@ -281,6 +289,7 @@ impl Sum {
             self.only_spec,
             self.only_code,
             self.worlds,
+            self.walks.text(),
         )
     }
 }
@@ -328,6 +337,6 @@ fn tell_beyond(what: &str, one: &Graph, other: &Graph) {
     }
 }
 
-fn read(path: &Path) -> Result<String, String> {
+pub(super) fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }

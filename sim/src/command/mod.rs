@@ -18,6 +18,8 @@ mod progress;
 mod replay;
 mod seeds;
 mod soak;
+mod trace;
+mod walks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,6 +57,8 @@ enum Command {
     Explore(explore::Explore),
     /// Compare the machines' states and steps with the specification's.
     Conform(conform::Conform),
+    /// Write what seeds are in the specification's eyes, for TLC to check.
+    Trace(trace::Trace),
     /// Cut the power after each step of short stories, and lose each subset of what was not synced.
     CrashPoints(crash_points::CrashPoints),
     /// Measure how many seeds and events go through in a second.
@@ -228,6 +232,7 @@ pub fn main() -> ExitCode {
         Command::Digests(range) => Ok(digests::digests(&range, json)),
         Command::Explore(wanted) => explore::explore(&wanted, json),
         Command::Conform(wanted) => conform::conform(&wanted, json),
+        Command::Trace(wanted) => trace::trace(&wanted, json),
         Command::CrashPoints(wanted) => crash_points::crash_points(&wanted, json),
         Command::Bench(bench) => Ok(seeds::bench(&bench, json)),
         Command::Soak(asked) => soak::soak(&asked, json),

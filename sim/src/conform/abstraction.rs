@@ -1,35 +1,111 @@
 //! What the machines come to in the variables of `CheckpointLifecycle`: its state, variable by variable.
 //!
+//! ```text
+//!  World, driven action by action --+
+//!                                   +--> Sight --state--> Value
+//!  the simulator's world -----------+
+//! ```
+//!
 //! Left out are packs, local names, versions of the manifest, reserved ids, timers and what is told
 //! to users. Numbers are the specification's, see [`History`].
 //!
-//! [`History`]: super::world::History
+//! Invariant: whatever machines can say of themselves is read from their views. A sight adds what
+//! they can't: what is on its way, what has been, and the state that attempts run on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use stillpoint::protocol::coordinator::{AttemptState, PendingCheckpoint};
+use stillpoint::protocol::coordinator::{self, AttemptState, PendingCheckpoint};
 use stillpoint::protocol::file::FileSet;
-use stillpoint::protocol::id::{CheckpointId, FileName};
-use stillpoint::protocol::manifest::Manifest;
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
+use stillpoint::protocol::manifest::{Manifest, PinOwner};
 use stillpoint::protocol::message::Acknowledge;
-use stillpoint::protocol::subtask::RemoteView;
+use stillpoint::protocol::subtask::{self, RemoteView};
 
-use super::attempt::{Attempt, Running, Stage};
-use super::leader::Leader;
+use super::bounds::Bounds;
+use super::history::{History, subtask};
 use super::value::Value;
-use super::world::{World, subtask};
 
-/// The owner of the pins that the specification speaks of.
-pub(super) const OWNER: &str = "guest";
+/// All that a state of the specification is made of.
+pub(crate) struct Sight<'a> {
+    pub(crate) bounds: &'a Bounds,
+    pub(crate) history: &'a History,
+    /// The manifest; none before it is there.
+    pub(crate) manifest: Option<&'a Manifest>,
+    /// Whose pins the specification speaks of.
+    pub(crate) pins: fn(&PinOwner) -> bool,
+    pub(crate) objects: &'a BTreeSet<u64>,
+    /// Those who lead or take themselves for leaders, by epoch.
+    pub(crate) leaders: BTreeMap<u64, LeaderSight<'a>>,
+    /// As the specification numbers them.
+    pub(crate) attempts: BTreeMap<u64, AttemptSight>,
+    /// Acknowledgements under way, each with the files at its cut.
+    pub(crate) acks: Vec<(&'a Acknowledge, &'a BTreeSet<u64>)>,
+    pub(crate) faults: u64,
+}
 
-impl World {
+/// Of a checkpoint under way: what is known of a subtask.
+pub(crate) type OfSubtask<T> = BTreeMap<(CheckpointId, SubtaskId), T>;
+
+/// A leader.
+pub(crate) struct LeaderSight<'a> {
+    /// What it shows; nothing before it has learned that it leads.
+    pub(crate) view: Option<coordinator::View<'a>>,
+    /// The manifest as it last was its own.
+    pub(crate) manifest: Option<&'a Manifest>,
+    /// What it said in its triggers of checkpoints under way is settled.
+    pub(crate) settled: OfSubtask<u64>,
+    /// The cuts that were acknowledged to it.
+    pub(crate) taken: &'a OfSubtask<BTreeSet<u64>>,
+}
+
+/// An attempt.
+pub(crate) struct AttemptSight {
+    pub(crate) code: AttemptId,
+    pub(crate) task: u32,
+    pub(crate) stage: StageSight,
+}
+
+/// How far an attempt's life has come.
+pub(crate) enum StageSight {
+    /// It fetches these files.
+    Restoring {
+        epoch: u64,
+        from: Option<CheckpointId>,
+        files: BTreeSet<u64>,
+    },
+    /// It runs.
+    Running(Box<RunningSight>),
+    /// It died; whether it had run before.
+    Dead(bool),
+}
+
+/// An attempt that runs.
+pub(crate) struct RunningSight {
+    /// What it shows.
+    pub(crate) view: subtask::View,
+    /// The files of the state.
+    pub(crate) live: BTreeSet<u64>,
+    /// Those that left since the last cut.
+    pub(crate) left: BTreeSet<u64>,
+    /// What it began with.
+    pub(crate) restored: BTreeSet<u64>,
+    /// The files of its own that an acknowledgement has named.
+    pub(crate) sent: BTreeSet<u64>,
+    /// The files of the snapshots under way.
+    pub(crate) snapshots: BTreeMap<CheckpointId, BTreeSet<u64>>,
+    /// What is in the store and it does not show as stored: it has not heard of it yet, or is having
+    /// it deleted.
+    pub(crate) stored: BTreeSet<u64>,
+}
+
+impl Sight<'_> {
     /// The state.
-    pub(super) fn lifecycle(&self) -> Value {
-        let bounds = &self.bounds;
+    pub(crate) fn state(&self) -> Value {
+        let bounds = self.bounds;
         Value::record([
             ("m", self.manifest()),
             ("cuts", Value::places(bounds.max_ckpt, |c| self.cut(c))),
-            ("objects", Value::numbers(&self.store.objects)),
+            ("objects", Value::numbers(self.objects)),
             ("creator", self.of_files(|file| self.creator(file).into())),
             (
                 "ld",
@@ -47,9 +123,9 @@ impl World {
         ])
     }
 
-    /// What `CURRENT` comes to.
-    pub(super) fn manifest(&self) -> Value {
-        self.m(self.store.manifest.as_deref(), true)
+    /// What the manifest comes to.
+    pub(crate) fn manifest(&self) -> Value {
+        self.m(self.manifest, true)
     }
 
     fn of_tasks(&self, value: impl Fn(u32) -> Value) -> Value {
@@ -74,8 +150,30 @@ impl World {
         self.history.creators.get(place).copied().unwrap_or(0)
     }
 
+    fn checkpoint_number(&self, code: CheckpointId) -> u64 {
+        self.history.checkpoint_number(code)
+    }
+
     fn checkpoint(&self, code: Option<CheckpointId>) -> Value {
         code.map_or(0, |code| self.checkpoint_number(code)).into()
+    }
+
+    fn attempt_number(&self, code: AttemptId) -> u64 {
+        let mut attempts = self.attempts.iter();
+        let found = attempts.find(|(_, attempt)| attempt.code == code);
+        found.map_or(0, |(number, _)| *number)
+    }
+
+    fn file(&self, name: FileName) -> Option<u64> {
+        self.history.file(name)
+    }
+
+    fn files<'b>(&self, names: impl IntoIterator<Item = &'b FileName>) -> BTreeSet<u64> {
+        self.history.files(names)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.manifest.map_or(0, |manifest| manifest.epoch().0)
     }
 
     fn cut(&self, checkpoint: u64) -> Value {
@@ -101,7 +199,10 @@ impl World {
             let found = ids.get(&number).and_then(|code| manifest.checkpoint(*code));
             self.checkpoint(found.and_then(|found| found.parent))
         };
-        let owned = manifest.pins().iter().filter(|(_, owner)| owner.0 == OWNER);
+        let owned = manifest
+            .pins()
+            .iter()
+            .filter(|(_, owner)| (self.pins)(owner));
         let pinned: BTreeSet<u64> = owned
             .map(|(code, _)| self.checkpoint_number(*code))
             .collect();
@@ -152,10 +253,10 @@ impl World {
 
     /// What a leader knows.
     fn ld(&self, epoch: u64) -> Value {
-        let leader = self.leaders.get(&epoch).filter(|leader| leader.is_up());
-        let view = leader.map(|leader| leader.machine.view());
-        let superseded = view.filter(|_| self.epoch() != epoch);
-        let sees = superseded.and_then(|view| view.manifest);
+        let leader = self.leaders.get(&epoch);
+        let view = leader.and_then(|leader| leader.view);
+        let superseded = leader.filter(|_| self.epoch() != epoch);
+        let sees = superseded.and_then(|leader| leader.manifest);
         let named = |task: u32| {
             let view = view.as_ref()?;
             let mut attempts = view.attempts.iter();
@@ -169,7 +270,7 @@ impl World {
             let attempts = view.iter().flat_map(|view| view.attempts.values());
             self.staged(file, attempts)
         };
-        let orphans = leader.map(|leader| self.files(leader.machine.view().orphans));
+        let orphans = view.map(|view| self.files(view.orphans));
         let last_ack = |state: &AttemptState| state.last_acknowledged;
         let declared = |state: &AttemptState| Some(state.last_declared);
         let of_named = |task, known: &dyn Fn(&AttemptState) -> Option<CheckpointId>| {
@@ -203,8 +304,10 @@ impl World {
         ])
     }
 
-    fn pend(&self, leader: &Leader) -> Value {
-        let view = leader.machine.view();
+    fn pend(&self, leader: &LeaderSight<'_>) -> Value {
+        let Some(view) = leader.view else {
+            return Value::numbers([]);
+        };
         let pending = view.pending.iter();
         let committing = view
             .committing
@@ -212,8 +315,8 @@ impl World {
             .map(|(id, found)| (id, found.pending()));
         let all = pending.chain(committing).map(|(id, pending)| {
             let settled = |task| {
-                let trigger = leader.triggers.get(&(*id, subtask(task)));
-                self.checkpoint(trigger.map(|trigger| trigger.settled))
+                let settled = leader.settled.get(&(*id, subtask(task)));
+                Value::from(settled.copied().unwrap_or(0))
             };
             Value::record([
                 ("id", self.checkpoint(Some(*id))),
@@ -230,7 +333,7 @@ impl World {
 
     fn got(
         &self,
-        leader: &Leader,
+        leader: &LeaderSight<'_>,
         id: CheckpointId,
         pending: &PendingCheckpoint,
         task: u32,
@@ -260,25 +363,27 @@ impl World {
         };
         let task = attempt.task;
         match &attempt.stage {
-            Stage::Dead(true) => self.at_record("dead", task, &nothing),
-            Stage::Dead(false) => self.at_record("gone", task, &nothing),
-            Stage::Restoring { epoch, from, files } => {
+            StageSight::Dead(true) => self.at_record("dead", task, &nothing),
+            StageSight::Dead(false) => self.at_record("gone", task, &nothing),
+            StageSight::Restoring { epoch, from, files } => {
                 let known = At {
-                    epoch: epoch.0,
+                    epoch: *epoch,
                     last_snap: from.unwrap_or_default(),
                     done: *from,
                     knows: from.iter().copied().collect(),
-                    restored: self.files(files.iter().map(|file| &file.name)),
+                    restored: files.clone(),
                     ..nothing
                 };
                 self.at_record("restoring", task, &known)
             }
-            Stage::Running(running) => self.at_record("run", task, &self.known(attempt, running)),
+            StageSight::Running(running) => {
+                self.at_record("run", task, &self.known(attempt, running))
+            }
         }
     }
 
-    fn known(&self, attempt: &Attempt, running: &Running) -> At {
-        let view = running.machine.view();
+    fn known(&self, attempt: &AttemptSight, running: &RunningSight) -> At {
+        let view = &running.view;
         let stored = |remote: &RemoteView| match remote {
             RemoteView::Stored(name, _) => self.file(*name),
             RemoteView::Absent | RemoteView::Uploading(_) => None,
@@ -288,18 +393,13 @@ impl World {
             .chain(&view.live)
             .filter_map(|file| stored(&file.remote))
             .collect();
-        // What is to be deleted is there until it is.
-        remote.extend(self.files(&running.deletes));
+        remote.extend(&running.stored);
         let snaps = view.snapshots.iter().map(|snapshot| {
-            let named = snapshot.files.iter().filter_map(|file| match file.remote {
-                RemoteView::Stored(name, _) | RemoteView::Uploading(name) => self.file(name),
-                RemoteView::Absent => None,
-            });
-            let files: BTreeSet<u64> = named.collect();
+            let files = running.snapshots.get(&snapshot.checkpoint);
             Value::record([
                 ("id", self.checkpoint(Some(snapshot.checkpoint))),
                 ("base", self.checkpoint(snapshot.base)),
-                ("files", Value::numbers(&files)),
+                ("files", Value::numbers(files.into_iter().flatten())),
             ])
         });
         let mut declared = BTreeMap::new();
@@ -310,15 +410,15 @@ impl World {
         }
         At {
             epoch: view.epoch.0,
-            live: running.live.keys().copied().collect(),
-            left: running.left.keys().copied().collect(),
+            live: running.live.clone(),
+            left: running.left.clone(),
             remote,
             snaps: snaps.collect(),
             sent: running.sent.clone(),
             declared,
             last_snap: view.last_snapshot,
             done: view.newest_completed,
-            knows: view.bases,
+            knows: view.bases.clone(),
             restored: running.restored.clone(),
         }
     }
@@ -348,7 +448,7 @@ impl World {
     }
 
     fn acks(&self) -> Value {
-        let acks = self.acks.iter().map(|sent| self.ack(&sent.0, &sent.1));
+        let acks = self.acks.iter().map(|(said, cut)| self.ack(said, cut));
         Value::Set(acks.collect())
     }
 

@@ -19,21 +19,10 @@ use stillpoint::protocol::subtask::{
 };
 use stillpoint::protocol::time::{Timestamp, WallClock};
 
+use super::history::{Names, Object};
 use super::leader::limits;
 
 const NOW: Timestamp = Timestamp(0);
-
-/// What stands under a name in the store.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) enum Object {
-    /// A state file, as the specification numbers it.
-    File(u64),
-    /// The pack of a snapshot.
-    Pack(CheckpointId),
-}
-
-/// What is under which name, whoever made it.
-pub(super) type Names = BTreeMap<FileName, Object>;
 
 /// An attempt.
 #[derive(Clone, Debug)]

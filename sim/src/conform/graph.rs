@@ -47,6 +47,23 @@ impl Graph {
         u16::try_from(place).expect("a specification has few actions")
     }
 
+    /// The number of a state that is there.
+    #[must_use]
+    pub fn find(&self, text: &str) -> Option<u32> {
+        self.numbers.get(text).copied()
+    }
+
+    /// The steps from a state.
+    pub fn steps_from(&self, state: u32) -> impl Iterator<Item = &Step> {
+        self.steps
+            .range((state, 0, 0)..=(state, u16::MAX, u32::MAX))
+    }
+
+    /// All steps.
+    pub fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.steps.iter()
+    }
+
     /// How many states there are.
     #[must_use]
     pub fn state_count(&self) -> usize {
@@ -122,8 +139,7 @@ impl Graph {
         let Some(there) = place(from) else {
             return true;
         };
-        let mut steps = self.steps.range((from, 0, 0)..=(from, u16::MAX, u32::MAX));
-        steps.any(|step| {
+        self.steps_from(from).any(|step| {
             let name = self.action_of(step);
             let action = other.actions.iter().position(|known| known == name);
             let action = action.and_then(|action| u16::try_from(action).ok());
@@ -146,7 +162,7 @@ impl Graph {
         let mut ways = vec![None; self.texts.len()];
         let mut front = VecDeque::from([0_u32]);
         while let Some(from) = front.pop_front() {
-            for step in self.steps.range((from, 0, 0)..=(from, u16::MAX, u32::MAX)) {
+            for step in self.steps_from(from) {
                 let to = step.2;
                 if to != 0 && ways[to as usize].is_none() {
                     ways[to as usize] = Some(*step);

@@ -12,23 +12,26 @@
 //! | `value`, `graph` | values as TLC prints them, graphs of states and steps |
 //! | `store`, `leader`, `attempt` | the store and the machines, each let do one thing at a time |
 //! | `shared` | what worlds share, and how they are told apart |
-//! | `world` | all of them together, and what has been |
+//! | `world`, `history` | all of them together; what has been, and how it is numbered |
 //! | `steps` | the specification's actions, taken by the machines |
-//! | `abstraction` | what the machines come to in the specification's variables |
+//! | `abstraction` | what machines come to in the specification's variables |
+//! | `sight` | what the abstraction is shown of these machines |
 //! | `fencing` | the same for `LeaderFencing`: calls and answers one by one |
 //! | `search` | every step from every state |
 //!
 //! Invariant: a state of the specification is a function of the machines, what is under way and what
 //! has been; nothing here decides what a machine does.
 
-mod abstraction;
+pub(crate) mod abstraction;
 mod attempt;
 pub mod bounds;
 mod fencing;
 pub mod graph;
+pub(crate) mod history;
 mod leader;
 pub mod search;
 mod shared;
+mod sight;
 mod steps;
 mod store;
 pub mod value;

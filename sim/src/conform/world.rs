@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, OperatorId, SubtaskId};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
 use stillpoint::protocol::message::Acknowledge;
 
-use super::attempt::{Attempt, Names, Object};
+use super::attempt::Attempt;
 use super::bounds::Bounds;
+use super::history::History;
 use super::leader::Leader;
 use super::shared::Shared;
 use super::store::Store;
@@ -28,27 +29,6 @@ pub(super) struct World {
     pub(super) faults: u64,
     /// Numbers drawn for lives of coordinators and guests.
     pub(super) lives: u64,
-}
-
-/// What has been, and how the specification numbers it: each kind in the order of coming into being.
-#[derive(Clone, Debug, Default)]
-pub(super) struct History {
-    /// The specification's numbers of checkpoints.
-    pub(super) checkpoints: BTreeMap<CheckpointId, u64>,
-    /// The files of what completed, by checkpoint and subtask.
-    pub(super) cuts: BTreeMap<(u64, u32), BTreeSet<u64>>,
-    /// What is under which name.
-    pub(super) names: Names,
-    /// Who made each file; file 1 comes first.
-    pub(super) creators: Vec<u64>,
-}
-
-/// The subtask with an index; there is one operator.
-pub(super) fn subtask(index: u32) -> SubtaskId {
-    SubtaskId {
-        operator: OperatorId(0),
-        index,
-    }
 }
 
 impl World {
@@ -95,23 +75,12 @@ impl World {
 
     /// The specification's number of a checkpoint; 0 for none.
     pub(super) fn checkpoint_number(&self, code: CheckpointId) -> u64 {
-        self.history.checkpoints.get(&code).copied().unwrap_or(0)
+        self.history.checkpoint_number(code)
     }
 
     /// The state file under a name; none if that is a pack.
     pub(super) fn file(&self, name: FileName) -> Option<u64> {
-        match self.history.names.get(&name) {
-            Some(Object::File(number)) => Some(*number),
-            Some(Object::Pack(_)) | None => None,
-        }
-    }
-
-    /// The state files under names.
-    pub(super) fn files<'a>(&self, names: impl IntoIterator<Item = &'a FileName>) -> BTreeSet<u64> {
-        names
-            .into_iter()
-            .filter_map(|name| self.file(*name))
-            .collect()
+        self.history.file(name)
     }
 
     /// Whether an attempt has a snapshot of a checkpoint under way.

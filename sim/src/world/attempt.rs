@@ -14,7 +14,7 @@ use stillpoint::protocol::time::WallClock;
 
 use super::restore::Restore;
 use super::story::Kind;
-use super::{Happening, World};
+use super::{Entry, Happening, World};
 use crate::choice::{Choices, Label, Ratio, mix};
 use crate::faults::Fault;
 use crate::lsm::{Content, ContentId, Cut, DELETED, KEYS, Lsm, Table};
@@ -52,16 +52,16 @@ pub enum Phase {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Running {
     pub(super) machine: Subtask,
-    lsm: Lsm,
-    snapshots: BTreeMap<CheckpointId, LocalSnapshot>,
+    pub(super) lsm: Lsm,
+    pub(super) snapshots: BTreeMap<CheckpointId, LocalSnapshot>,
     pub(super) timer: Option<u64>,
     closing: bool,
 }
 
 /// What a snapshot holds on the local disk.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct LocalSnapshot {
-    cut: Cut,
+pub(super) struct LocalSnapshot {
+    pub(super) cut: Cut,
     taken_at: u64,
     /// What is linked and readable, once it is secured.
     secured: Option<BTreeMap<LocalName, ContentId>>,
@@ -147,9 +147,10 @@ impl World {
 
     /// Ends an attempt's process at once.
     pub(super) fn kill_attempt(&mut self, attempt: AttemptId, how: &'static str) {
-        if self.instances.remove(&attempt).is_none() {
+        let Some(gone) = self.instances.remove(&attempt) else {
             return;
-        }
+        };
+        self.journal.note(|| Entry::Died(attempt, gone.runs()));
         self.tell(|| attempt.to_string(), Kind::End, || how.to_owned());
         self.fact(Fact::AttemptGone(attempt));
         self.drop_operations_of(|caller| {
@@ -253,11 +254,7 @@ impl World {
                 let leader = instance.leader;
                 self.send_to_coordinator(attempt, leader, message, choices);
             }
-            Action::Snapshot { checkpoint } => {
-                let delay = self.delay(choices, Label::LocalDelay, LOCAL);
-                self.queue
-                    .schedule(self.now + delay, Happening::Snapshot(attempt, checkpoint));
-            }
+            Action::Snapshot { checkpoint } => self.cut_soon(attempt, checkpoint, choices),
             Action::Secure { checkpoint, files } => {
                 self.link(attempt, checkpoint, &files);
                 let delay = self.delay(choices, Label::LocalDelay, LOCAL);
@@ -326,6 +323,9 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
+        if self.profile.is_modelled && !self.is_heard(attempt, from, &message) {
+            return;
+        }
         let Some(instance) = self.instances.get_mut(&attempt) else {
             return;
         };
@@ -399,12 +399,15 @@ impl World {
                 self.write(attempt, key, value);
                 self.flush(attempt);
             }
+            // No file may vanish without another in its place, where that is not modelled.
+            5 if self.profile.is_modelled => self.write(attempt, key, value),
             5 => self.write(attempt, key, DELETED),
             kind => {
                 let rate = Ratio::one_in(self.profile.compaction_one_in.max(1));
                 if choices.chance(rate, Label::Workload) {
                     if kind == 6 {
-                        self.compact(attempt, key % 3, 2);
+                        let count = if self.profile.is_modelled { KEYS } else { 2 };
+                        self.compact(attempt, key % 3, count);
                     } else {
                         self.compact_all(attempt);
                     }
@@ -454,6 +457,15 @@ impl World {
         }
     }
 
+    fn cut_soon(&mut self, attempt: AttemptId, checkpoint: CheckpointId, choices: &mut Choices) {
+        if self.profile.is_modelled {
+            return self.take_snapshot(attempt, checkpoint, choices);
+        }
+        let delay = self.delay(choices, Label::LocalDelay, LOCAL);
+        self.queue
+            .schedule(self.now + delay, Happening::Snapshot(attempt, checkpoint));
+    }
+
     pub(super) fn take_snapshot(
         &mut self,
         attempt: AttemptId,
@@ -495,7 +507,7 @@ impl World {
             Kind::Cut,
             || format!("takes the cut of {checkpoint}"),
         );
-        if choices.choose(4, Label::LocalDelay) == 3 {
+        if !self.profile.is_modelled && choices.choose(4, Label::LocalDelay) == 3 {
             let delay = self.delay(choices, Label::LocalDelay, 4 * LOCAL);
             self.queue
                 .schedule(now + delay, Happening::Local(attempt, Box::new(event)));

@@ -16,7 +16,7 @@ use stillpoint::protocol::subtask;
 
 use super::script::{RequestEffect, kind_of_request};
 use super::story::{Kind, Line};
-use super::{Happening, World, words};
+use super::{Entry, Happening, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::lsm::Content;
@@ -273,9 +273,15 @@ impl World {
                 FailureKind::Unavailable
             });
         }
+        // An upload is not in doubt where that is not modelled.
+        let is_certain = self.profile.is_modelled && matches!(request, Request::Upload { .. });
         let mut strikes = |fault| {
             let rate = self.profile.rate(fault, self.healed);
-            let strikes = choices.chance(rate, Label::StoreFate);
+            let doubtful = matches!(
+                fault,
+                Fault::LostAnswers | Fault::LostRequests | Fault::LateRequests
+            );
+            let strikes = !(is_certain && doubtful) && choices.chance(rate, Label::StoreFate);
             if strikes {
                 self.struck.note(fault);
             }
@@ -319,6 +325,12 @@ impl World {
         let Some(operation) = self.operations.remove(&id) else {
             return;
         };
+        if self.profile.is_modelled && !self.may_land(&operation) {
+            self.operations.insert(id, operation);
+            self.queue
+                .schedule(self.now + TRAVEL, Happening::StoreStep(id));
+            return;
+        }
         let before = choices.about(kind_of_request(&operation.request));
         self.carry_out(id, operation, choices);
         choices.about(before);
@@ -377,6 +389,7 @@ impl World {
             if let Some(operation) = operation {
                 self.note_landed(operation.caller, effect);
             }
+            self.note_effect(operation.map(Operation::caller), effect);
             let committed = self.watch.effect(effect);
             let at = self.now;
             self.story.tell(|| Line {
@@ -392,6 +405,9 @@ impl World {
                 )
             });
             if let Some(record) = committed {
+                let caller = operation.map(Operation::caller);
+                self.journal
+                    .note(|| Entry::Committed(caller, record.clone()));
                 self.note_committed(operation.map(Operation::caller), &record);
                 self.tell(
                     || "store".to_owned(),
@@ -404,10 +420,12 @@ impl World {
 
     /// Ends whatever a dead process had under way, where it does not live on without it.
     pub(super) fn drop_operations_of(&mut self, callers: impl Fn(Caller) -> bool) {
-        if !self.store.outlives_caller() {
+        let is_modelled = self.profile.is_modelled;
+        if !self.store.outlives_caller() || is_modelled {
             let store = &mut self.store;
             self.operations.retain(|_, operation| {
-                let goes = callers(operation.caller);
+                let goes = callers(operation.caller)
+                    && (!store.outlives_caller() || World::ends_with(operation.caller));
                 if goes {
                     store.abandon(&operation.progress);
                 }
@@ -438,8 +456,9 @@ impl World {
             .operations
             .get(&id)
             .is_some_and(|operation| operation.progress != Progress::default());
+        let is_cancelled = |choices: &mut Choices| choices.choose(2, Label::LocalDelay) == 1;
         if !has_begun
-            && choices.choose(2, Label::LocalDelay) == 1
+            && (self.profile.is_modelled || is_cancelled(choices))
             && let Some(operation) = self.operations.remove(&id)
         {
             let cancelled = Plain::Failed(FailureKind::Cancelled, "given up");
@@ -471,7 +490,10 @@ impl World {
     ) {
         self.tell_of_answer(caller, &response);
         match (caller, response) {
-            (Caller::Coordinator(process), Response::Call { token, answer }) => {
+            (Caller::Coordinator(process), Response::Call { token, mut answer }) => {
+                if self.profile.is_modelled {
+                    self.hide_below_floors(process, &mut answer);
+                }
                 let event = coordinator::Event::IoCompleted { token, answer };
                 self.drive_coordinator(process, event, choices);
             }

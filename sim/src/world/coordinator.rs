@@ -20,7 +20,7 @@ use stillpoint::protocol::message::Message;
 
 use super::network::hash_of;
 use super::story::Kind;
-use super::{Happening, Start, World, words};
+use super::{Entry, Happening, Start, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::oracle::facts::{Caller, Fact, ProcessId};
@@ -136,9 +136,11 @@ impl World {
 
     /// Ends a process at once.
     pub(super) fn crash_coordinator(&mut self, id: ProcessId, choices: &mut Choices) {
-        if self.coordinators.remove(&id).is_none() {
+        let Some(gone) = self.coordinators.remove(&id) else {
             return;
-        }
+        };
+        self.journal
+            .note(|| Entry::Crashed(id, Box::new(gone.machine)));
         self.tell(|| id.to_string(), Kind::End, || "crashes".to_owned());
         self.story.note_phases(self.now, id, std::iter::empty());
         self.drop_operations_of(|caller| caller == Caller::Coordinator(id));
@@ -156,7 +158,15 @@ impl World {
             return;
         };
         self.events += 1;
-        let _outcome = process.machine.handle_event(now, event);
+        let received = if let Event::Received(Message::Acknowledge(said)) = &event {
+            Some(said.clone())
+        } else {
+            None
+        };
+        let outcome = process.machine.handle_event(now, event);
+        if let Some(said) = received {
+            self.journal.note(|| Entry::Received(said, outcome));
+        }
         self.drain_coordinator(id, choices);
     }
 
@@ -199,6 +209,9 @@ impl World {
             self.struck.note(Fault::CoordinatorCrashes);
             let n = u32::try_from(actions.len()).unwrap_or(0) + 1;
             carried_out = choices.choose(n, Label::CrashBetween) as usize;
+            if self.profile.is_modelled {
+                carried_out = actions.len();
+            }
         }
         for action in actions.into_iter().take(carried_out) {
             self.carry_out_for_coordinator(id, action, choices);
@@ -232,6 +245,12 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
+        if self.profile.is_modelled && self.is_committing(id) {
+            // It comes to the same as one that arrives after the commit; `specs/README.md`.
+            let later = Happening::ToCoordinator(id, Box::new(message));
+            self.queue.schedule(self.now + 1_000, later);
+            return;
+        }
         let id = self.addressee(id);
         match &message {
             Message::Acknowledge(said) => {
@@ -352,7 +371,10 @@ impl World {
                 process.user.leads = None;
                 self.tell(|| id.to_string(), Kind::End, || "ends".to_owned());
                 self.story.note_phases(self.now, id, std::iter::empty());
-                self.coordinators.remove(&id);
+                if let Some(gone) = self.coordinators.remove(&id) {
+                    self.journal
+                        .note(|| Entry::Ended(id, Box::new(gone.machine)));
+                }
                 let delay = RESTART_DELAY * u64::from(1 + choices.choose(4, Label::Duration));
                 self.ensure_coordinator(delay);
             }
@@ -480,6 +502,10 @@ impl World {
                 Some(_) | None => dead.push(attempt),
             }
         }
+        if self.profile.is_modelled {
+            // Nobody says that an attempt has ended; it is replaced.
+            dead.clear();
+        }
         for attempt in dead {
             let failure = Some(Failure::new(FailureKind::Other, "the worker is gone"));
             self.drive_coordinator(id, Event::AttemptEnded { attempt, failure }, choices);
@@ -517,6 +543,11 @@ impl World {
         // Whoever chooses may look at a list from before the last drop.
         let completed = facts.completed.iter().rev();
         older.extend(completed.copied().find(|id| !retained.contains_key(id)));
+        if self.profile.is_modelled {
+            self.keep_the_line(id, &mut older);
+        }
+        let facts = &self.watch.facts;
+        let retained = &facts.durable.retained;
         let n = u32::try_from(older.len()).unwrap_or(0);
         if n > 0 {
             let from = older[choices.choose(n, Label::RestoreFrom) as usize];

@@ -21,6 +21,8 @@
 //! | `situation` | rare situations that must be reached |
 //! | `frames` | the world after each step, for whoever goes on from there |
 //! | `small` | a world of few things, in which an explorer decides what happens next |
+//! | `modelled` | what does not happen where only that may which the specification models |
+//! | `journal`, `seen` | what the specification can see of it, for traces |
 //! | `watch` | facts and invariants |
 //! | `story`, `telling`, `words` | what a person is told |
 //!
@@ -34,9 +36,12 @@ mod disturb;
 pub mod frames;
 mod guest;
 mod happening;
+mod journal;
+mod modelled;
 mod network;
 mod restore;
 pub mod script;
+mod seen;
 pub mod situation;
 pub mod small;
 pub mod story;
@@ -57,6 +62,9 @@ use self::frames::Frames;
 pub use self::guest::GuestId;
 use self::guest::GuestProcess;
 pub use self::happening::{Happening, Queue, Start};
+pub(crate) use self::journal::Entry;
+use self::journal::Journal;
+pub(crate) use self::seen::SeenRunning;
 use self::situation::Situations;
 use self::story::{Kind, Line, Story};
 pub use self::watch::Watch;
@@ -127,6 +135,7 @@ pub struct World {
     pub story: Story,
     /// The world after each step, for whoever wants to go on from there.
     pub frames: Frames,
+    journal: Journal,
     operators: Vec<Operator>,
     contents: Contents,
     operations: BTreeMap<u64, Operation>,
@@ -184,6 +193,7 @@ impl World {
             digest: Digest::default(),
             story: Story::default(),
             frames: Frames::default(),
+            journal: Journal::default(),
             operators,
             contents: Contents::default(),
             operations: BTreeMap::new(),

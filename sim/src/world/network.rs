@@ -6,7 +6,7 @@ use stillpoint::protocol::message::{Message, Verdict};
 
 use super::script::{MessageEffect, kind_of_message};
 use super::story::{Kind, Line};
-use super::{Happening, World, words};
+use super::{Entry, Happening, World, words};
 use crate::choice::{Choices, Label};
 use crate::digest::Digest;
 use crate::faults::Fault;
@@ -40,6 +40,9 @@ impl World {
         if let Message::Attached(_) = &message {
             self.fact(Fact::AttachmentTaken(from, to));
         }
+        if self.profile.is_modelled && World::is_answer(&message) {
+            return self.message_to_attempt(to, from, message, choices);
+        }
         let subtask = self.watch.facts.durable.ever_named.get(&to).copied();
         let rule = self.message_rule(&message, subtask);
         let before = choices.about(kind_of_message(&message));
@@ -65,7 +68,10 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
-        let message = self.garbled(message, choices);
+        let mut message = self.garbled(message, choices);
+        if self.profile.is_modelled {
+            self.strip_packs(&mut message);
+        }
         if let Message::Acknowledge(acknowledge) = &message {
             let names = acknowledge.files.named().iter().map(|file| file.name);
             self.fact(Fact::Acknowledged(
@@ -77,6 +83,12 @@ impl World {
         if let Message::Attach(attach) = &message {
             let names = attach.declared.iter().flat_map(|(_, names)| names);
             self.fact(Fact::Declared(from, names.copied().collect()));
+        }
+        if let Message::Acknowledge(said) = &message {
+            self.journal.note(|| Entry::Said(said.clone()));
+        }
+        if self.profile.is_modelled && matches!(message, Message::Attach(_)) {
+            return self.message_to_coordinator(leader, message, choices);
         }
         let to = self.astray(leader, choices);
         let subtask = self.watch.facts.durable.ever_named.get(&from).copied();

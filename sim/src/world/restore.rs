@@ -288,7 +288,12 @@ impl World {
             .iter()
             .filter_map(|file| Some((file.local.clone(), *restore.fetched.get(&file.name)?)))
             .collect();
-        let lsm = match Lsm::open(&set, &self.contents) {
+        let opened = if self.profile.is_modelled {
+            Ok(Lsm::open_in_order(&set, &self.contents))
+        } else {
+            Lsm::open(&set, &self.contents)
+        };
+        let lsm = match opened {
             Ok(lsm) => lsm,
             Err(bad) => return self.restore_fails(attempt, format!("{bad:?}")),
         };

@@ -10,9 +10,10 @@ use stillpoint::protocol::outcome::Outcome;
 
 use super::{led, run};
 use crate::conform::attempt::{Attempt, Running, Stage};
+use crate::conform::history::subtask as subtask_of;
 use crate::conform::leader::Leader;
 use crate::conform::shared::Shared;
-use crate::conform::world::{World, subtask as subtask_of};
+use crate::conform::world::World;
 
 /// The files that the manifest names are there; the leader hears that the attempt runs.
 pub(super) fn restored(world: &World, number: u64) -> Vec<World> {

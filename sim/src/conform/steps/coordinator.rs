@@ -9,7 +9,8 @@ use stillpoint::protocol::message::Message;
 use stillpoint::protocol::outcome::{Ignored, Outcome};
 
 use super::{REQUEST, led};
-use crate::conform::attempt::{Object, Stage};
+use crate::conform::attempt::Stage;
+use crate::conform::history::Object;
 use crate::conform::leader::{Leader, Said};
 use crate::conform::world::World;
 

@@ -11,11 +11,12 @@ use stillpoint::protocol::message::Message;
 use stillpoint::protocol::outcome::Outcome;
 
 use super::{REQUEST, led, run};
-use crate::conform::abstraction::OWNER;
 use crate::conform::attempt::{Attempt, Stage};
+use crate::conform::history::subtask as subtask_of;
 use crate::conform::leader::{Leader, pin};
 use crate::conform::shared::Shared;
-use crate::conform::world::{World, subtask as subtask_of};
+use crate::conform::sight::OWNER;
+use crate::conform::world::World;
 
 pub(super) fn claim(world: &World) -> Vec<World> {
     let mut next = world.clone();

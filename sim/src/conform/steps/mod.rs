@@ -25,11 +25,12 @@ use stillpoint::protocol::outcome::Outcome;
 use stillpoint::protocol::subtask;
 
 use super::attempt::{Attempt, Running, Sent, Stage};
+use super::history::subtask as subtask_of;
 use super::leader::{Leader, Said};
 use super::search::{System, Taken};
 use super::shared::Shared;
 use super::value::Value;
-use super::world::{World, subtask as subtask_of};
+use super::world::World;
 
 impl System for World {
     fn state(&self) -> Value {
