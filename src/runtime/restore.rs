@@ -197,6 +197,7 @@ pub(super) fn refused(error: DirectoryError) -> Error {
         | DirectoryError::Unexplained { .. }
         | DirectoryError::Mixed { .. }
         | DirectoryError::Repository { .. }
+        | DirectoryError::Inside { .. }
         | DirectoryError::UnreadableMark { .. }
         | DirectoryError::NotADirectory { .. } => ErrorKind::Invalid,
         DirectoryError::AnotherOwner { .. } => ErrorKind::Incompatible,

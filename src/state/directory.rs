@@ -58,7 +58,7 @@ use super::marks_of_files::{self as marks, Mark};
 use super::pack::{PACK_NAME, PackError, StoredPack};
 use super::unlinked;
 use crate::open_roots;
-use crate::places::{LOST_AND_FOUND, STATE_FOLDER, STATE_MARK};
+use crate::places::{self, LOST_AND_FOUND, STATE_FOLDER, STATE_MARK};
 use crate::protocol::answer::{Digest, Failure};
 use crate::protocol::file::{FileDescription, FileKind};
 use crate::protocol::id::{FileName, LocalName, RootId};
@@ -151,6 +151,10 @@ impl StateDirectory {
         if let Some(root) = open_roots::overlapping(path) {
             let path = path.to_owned();
             return Err(DirectoryError::Repository { path, root });
+        }
+        if let Some(state) = places::state_above(path) {
+            let path = path.to_owned();
+            return Err(DirectoryError::Inside { path, state });
         }
         let new_in = make(path)?;
         let found = contents(path)?;

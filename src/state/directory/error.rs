@@ -88,6 +88,19 @@ pub enum DirectoryError {
         /// The repository's root.
         root: PathBuf,
     },
+    /// It lies in the directory of another state.
+    #[error(
+        "{} lies in {}, the directory of another state: a restore of that removes what is not in its \
+         checkpoint; name another directory",
+        path.display(),
+        state.display()
+    )]
+    Inside {
+        /// The directory.
+        path: PathBuf,
+        /// The other state's.
+        state: PathBuf,
+    },
     /// Its state is open, or another restore fills it.
     #[error("{} is in use: {by}", path.display())]
     InUse {

@@ -10,9 +10,9 @@
 //! What can't be read, opening it will say.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::places::{LOST_AND_FOUND, PARTICIPANTS, STATE_FOLDER, STATE_MARK};
+use crate::places::{LOST_AND_FOUND, PARTICIPANTS, state_around};
 
 /// What the store keeps beside the participants, and what file systems put into a directory.
 const OWN_NAMES: [&str; 3] = [PARTICIPANTS, ".tmp", LOST_AND_FOUND];
@@ -21,11 +21,7 @@ const LOOKED_AT_MAX: usize = 10_000;
 
 /// Says why no repository may be in a directory.
 pub(super) fn check(root: &Path) -> Result<(), String> {
-    let state = existing(root);
-    let state = state
-        .ancestors()
-        .find(|above| above.join(STATE_FOLDER).join(STATE_MARK).is_file());
-    if let Some(state) = state {
+    if let Some(state) = state_around(root) {
         return Err(format!(
             "it lies in {}, the directory of a state: a restore removes what is not in the checkpoint",
             state.display()
@@ -55,12 +51,4 @@ pub(super) fn check(root: &Path) -> Result<(), String> {
     Err(format!(
         "it holds {foreign:?} and no {PARTICIPANTS:?}; a new repository begins in an absent or empty directory"
     ))
-}
-
-/// The part of a path that is there, without links.
-fn existing(path: &Path) -> PathBuf {
-    let there = path
-        .ancestors()
-        .find_map(|above| fs::canonicalize(above).ok());
-    there.unwrap_or_else(|| path.to_owned())
 }

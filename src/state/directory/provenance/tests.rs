@@ -445,3 +445,22 @@ fn a_directory_with_an_open_repository_is_refused() {
     take(&path.join("beside")).unwrap();
     drop(open);
 }
+
+#[test]
+fn a_directory_inside_another_states_is_refused() {
+    let base = tempfile::tempdir().unwrap();
+    let outer = base.path().join("outer");
+    let directory = take(&outer).unwrap();
+    directory.begin_anew().unwrap();
+    for at in [outer.join("inner"), outer.join("absent/../inner/below")] {
+        let refused = StateDirectory::take(&at, &owner("orders/8"), Existing::Adopted).unwrap_err();
+        assert!(
+            matches!(refused, DirectoryError::Inside { .. }),
+            "{refused}"
+        );
+    }
+    assert!(!outer.join("inner").exists());
+    drop(directory);
+    take(&outer).unwrap();
+    take(&base.path().join("beside")).unwrap();
+}
