@@ -264,7 +264,7 @@ impl Facts {
                 self.aborted.push((*checkpoint, reason.clone()));
             }
             Fact::ReadDamaged(name) => {
-                *self.damaged_reads.entry(name.clone()).or_default() += 1;
+                *self.damaged_reads.entry(*name).or_default() += 1;
             }
             Fact::CutTaken(checkpoint, subtask, attempt, table) => {
                 self.cuts
