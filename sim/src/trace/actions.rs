@@ -32,7 +32,31 @@ pub(super) const ORDER: [&str; 25] = [
     "LoseAck",
 ];
 
-/// Puts actions into that order.
+/// What commits are. Of several commits, those of the earlier come first.
+const COMMITTED: [&str; 8] = [
+    "GuestPin",
+    "Complete",
+    "GuestUnpin",
+    "Forget",
+    "Sweep",
+    "Collect",
+    "Deploy",
+    "Claim",
+];
+
+fn place(of: &str) -> Option<usize> {
+    ORDER.iter().position(|known| *known == of)
+}
+
+/// Puts the actions of one commit into that order.
+pub(super) fn sort_commit(actions: &mut [&'static str]) {
+    actions.sort_by_key(|name| place(name));
+}
+
+/// Puts the actions of a step into that order, those of commits as they stand.
 pub(super) fn sort(actions: &mut [&'static str]) {
-    actions.sort_by_key(|name| ORDER.iter().position(|known| known == name));
+    actions.sort_by_key(|name| match COMMITTED.contains(name) {
+        true => place(COMMITTED[0]),
+        false => place(name),
+    });
 }

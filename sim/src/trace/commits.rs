@@ -10,6 +10,7 @@ use stillpoint::protocol::coordinator::Coordinator;
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
 use stillpoint::protocol::manifest::{Change, Manifest, Record};
 
+use super::actions;
 use super::attempts::{Life, Stage};
 use super::leaders::Led;
 use super::observer::Observer;
@@ -147,6 +148,7 @@ impl Observer {
             self.end("a commit may have left garbage that it had no reason to look for");
         }
         self.manifest = Some(now);
+        actions::sort_commit(&mut names);
         self.by.extend(names);
         self.bury();
     }

@@ -140,13 +140,14 @@ impl World {
         })
     }
 
-    /// Who goes back goes back along the line.
+    /// Who goes back goes back along the line, which no other deployment is about to end.
     pub(super) fn keep_the_line(&self, id: ProcessId, older: &mut Vec<CheckpointId>) {
         let process = self.coordinators.get(&id);
         let manifest = process.and_then(|process| process.machine.view().manifest);
         let line = manifest.into_iter().flat_map(Manifest::lineage);
         let line: BTreeSet<CheckpointId> = line.collect();
-        older.retain(|checkpoint| line.contains(checkpoint));
+        let is_deploying = process.is_some_and(|process| process.user.deploying.is_some());
+        older.retain(|checkpoint| !is_deploying && line.contains(checkpoint));
     }
 
     /// A listing does not show what a named attempt has told to be below its floor.
