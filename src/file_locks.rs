@@ -11,7 +11,7 @@ pub(crate) const UNSEEN: &str = "a process that can't be seen from here";
 /// The process that holds the lock of the file with this number, which lies in the open directory.
 pub(crate) fn holder(directory: &impl AsRawFd, inode: u64) -> String {
     let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    listed(&locks, "FLOCK", directory, inode).unwrap_or_else(|| UNSEEN.to_owned())
+    listed(&locks, directory, inode).unwrap_or_else(|| UNSEEN.to_owned())
 }
 
 /// A process by its number, for people.
@@ -24,21 +24,20 @@ pub(crate) fn shown(process: &str) -> String {
 }
 
 /// The holder that the list names.
-fn listed(locks: &str, class: &str, directory: &impl AsRawFd, inode: u64) -> Option<String> {
+fn listed(locks: &str, directory: &impl AsRawFd, inode: u64) -> Option<String> {
     let (major, minor) = listed_device(directory)?;
     let listed = format!("{major:02x}:{minor:02x}:{inode}");
-    let mut of_class = of_class(locks, class);
-    of_class
+    held(locks)
         .find(|(_, file)| *file == listed)
         .map(|(process, _)| shown(process))
 }
 
-/// Process and file of the locks of a class that are held, not waited for.
-/// `7: POSIX  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`
-fn of_class<'a>(locks: &'a str, class: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-    locks.lines().filter_map(move |line| {
+/// Process and file of the locks of whole files that are held, not waited for.
+/// `7: FLOCK  ADVISORY  WRITE 4711 fd:00:1234 0 EOF`
+fn held(locks: &str) -> impl Iterator<Item = (&str, &str)> {
+    locks.lines().filter_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
-        if fields.next() != Some(class) {
+        if fields.next() != Some("FLOCK") {
             return None;
         }
         let mut fields = fields.skip(2);

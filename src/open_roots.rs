@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use crate::places::around;
+
 static ROOTS: Mutex<Roots> = Mutex::new(Roots {
     next: 0,
     open: BTreeMap::new(),
@@ -63,12 +65,8 @@ fn identity(path: &Path) -> Option<Identity> {
 
 /// The part of a path that is there, from its end to the top, without links.
 fn way(path: &Path) -> Vec<Identity> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let there = path
-        .ancestors()
-        .find_map(|above| fs::canonicalize(above).ok());
-    let there = there.unwrap_or_default();
-    there.ancestors().filter_map(identity).collect()
+    let around = around(path);
+    around.iter().filter_map(|above| identity(above)).collect()
 }
 
 #[cfg(test)]

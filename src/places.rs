@@ -15,7 +15,7 @@ pub(crate) const LOST_AND_FOUND: &str = "lost+found";
 
 /// The directories that a path, which may be absent yet, lies in, the nearest first: without links, and
 /// with the path itself if it is there.
-fn around(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn around(path: &Path) -> Vec<PathBuf> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = path
         .ancestors()
@@ -35,7 +35,7 @@ pub(crate) fn state_around(path: &Path) -> Option<PathBuf> {
 
 /// The directory of a state that another directory lies in.
 pub(crate) fn state_above(directory: &Path) -> Option<PathBuf> {
-    let itself = fs::canonicalize(directory).ok();
-    let mut above = around(directory).into_iter();
-    above.find(|above| Some(above) != itself.as_ref() && is_state(above))
+    let itself = usize::from(directory.exists());
+    let mut above = around(directory).into_iter().skip(itself);
+    above.find(|above| is_state(above))
 }

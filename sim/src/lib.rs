@@ -24,6 +24,7 @@ pub mod reproduce;
 pub mod run;
 pub mod scenario;
 pub mod shrink;
+pub mod side_by_side;
 pub mod store;
 #[cfg(feature = "suite")]
 pub mod suite;

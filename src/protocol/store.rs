@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::answer::Tag;
-use super::id::{FileName, ManifestName};
+use super::id::{FileName, ManifestName, ObjectName};
 
 /// One call of a store. Every one is answered by exactly one `IoCompleted` with [`Self::token`], or
 /// by a restart. Doing one twice is harmless.
@@ -121,6 +121,23 @@ pub enum StoreToken {
     List(Listing),
     /// [`StoreCall::Create`].
     Create,
+}
+
+impl StoreToken {
+    /// The object that its call reads, if it reads one.
+    #[must_use]
+    pub fn reads(&self) -> Option<ObjectName> {
+        match self {
+            Self::ReadCurrent | Self::LookAtCurrent => Some(ObjectName::Current),
+            Self::ReadManifest(name) => Some(ObjectName::Manifest(*name)),
+            Self::PutManifest(_)
+            | Self::Swap(_)
+            | Self::DeleteFile(_)
+            | Self::DeleteManifest(_)
+            | Self::List(_)
+            | Self::Create => None,
+        }
+    }
 }
 
 /// What is awaited, in words.

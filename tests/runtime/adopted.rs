@@ -1,6 +1,7 @@
 //! States that were there before the library, until a checkpoint of them is complete.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use stillpoint::{ErrorKind, RestoreOptions};
@@ -9,23 +10,25 @@ use super::faulty::Faulty;
 use super::files::Files;
 use super::{checkpoint, claim, config, in_time, open, place};
 
+/// A state that was there before the library.
+fn put_old_state(directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    fs::write(directory.join("000001.sst"), b"the only copy").unwrap();
+    fs::write(directory.join("CURRENT"), b"000001.sst").unwrap();
+}
+
 /// Adopting a state, with a crash at each moment: it is there until a checkpoint of it is.
 #[tokio::test]
 async fn an_adopted_state_is_never_lost() {
     let repository = open(Faulty::new(), config()).await;
     let (base, directory) = place();
-    let existing = || {
-        fs::create_dir_all(&directory).unwrap();
-        fs::write(directory.join("000001.sst"), b"the only copy").unwrap();
-        fs::write(directory.join("CURRENT"), b"000001.sst").unwrap();
-    };
     let adopt = RestoreOptions::new().adopt_existing();
 
     // Moved in behind the library's back, after an empty start that died.
     let first = claim(&repository).await;
     let restored = in_time(first.restore_into(&directory)).await.unwrap();
     assert!(restored.is_empty());
-    existing();
+    put_old_state(&directory);
     drop((restored, first));
     let truth = Files::open(&directory).read();
     assert_eq!(truth["000001.sst"], b"the only copy");
@@ -69,9 +72,7 @@ async fn an_adopted_state_is_never_lost() {
 async fn an_adopted_state_is_like_any_other_once_it_has_a_checkpoint() {
     let repository = open(Faulty::new(), config()).await;
     let (_base, directory) = place();
-    fs::create_dir_all(&directory).unwrap();
-    fs::write(directory.join("000001.sst"), b"the only copy").unwrap();
-    fs::write(directory.join("CURRENT"), b"000001.sst").unwrap();
+    put_old_state(&directory);
     let adopt = RestoreOptions::new().adopt_existing();
     let first = claim(&repository).await;
     let error = in_time(first.restore_into(&directory)).await.unwrap_err();
@@ -100,9 +101,7 @@ async fn an_adopted_state_is_like_any_other_once_it_has_a_checkpoint() {
 async fn an_adopted_state_is_known_by_what_was_stored_of_it() {
     let repository = open(Faulty::new(), config()).await;
     let (base, directory) = place();
-    fs::create_dir_all(&directory).unwrap();
-    fs::write(directory.join("000001.sst"), b"the only copy").unwrap();
-    fs::write(directory.join("CURRENT"), b"000001.sst").unwrap();
+    put_old_state(&directory);
     let adopt = RestoreOptions::new().adopt_existing();
     let first = claim(&repository).await;
     let restored = in_time(first.restore_with(&directory, &adopt)).await;

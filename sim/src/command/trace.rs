@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use stillpoint::protocol::marks::Guard;
 use stillpoint_sim::invariants::Class;
+use stillpoint_sim::side_by_side::on_threads;
 use stillpoint_sim::trace;
 
 /// What is traced.
@@ -104,23 +105,10 @@ fn planted(path: &Path) -> Result<Vec<Row>, String> {
 
 /// The traces of rows, in their order.
 fn run(rows: &[Row], threads: usize) -> Vec<trace::Trace> {
-    let size = rows.len().div_ceil(threads.max(1)).max(1);
-    std::thread::scope(|scope| {
-        let parts = rows.chunks(size).map(|part| {
-            scope.spawn(move || {
-                let traces = part.iter().map(|row| {
-                    let mut traced = trace::trace(row.seed, row.guard);
-                    traced.lines.truncate(row.lines_max);
-                    traced
-                });
-                traces.collect::<Vec<_>>()
-            })
-        });
-        let parts: Vec<_> = parts.collect();
-        let traces = parts
-            .into_iter()
-            .flat_map(|part| part.join().expect("a panic is caught"));
-        traces.collect()
+    on_threads(threads, rows, |row| {
+        let mut traced = trace::trace(row.seed, row.guard);
+        traced.lines.truncate(row.lines_max);
+        traced
     })
 }
 

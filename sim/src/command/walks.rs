@@ -7,6 +7,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 use stillpoint_sim::conform::bounds::Bounds;
 use stillpoint_sim::conform::graph::{Graph, Step};
+use stillpoint_sim::side_by_side::on_threads;
 use stillpoint_sim::trace::{Walk, walk};
 
 use super::conform::{Conform, read};
@@ -90,20 +91,7 @@ impl Walks {
 /// What each seed was in a graph.
 fn all(seeds: &Range<u64>, threads: usize, bounds: &Bounds, graph: &Graph) -> Vec<(u64, Walk)> {
     let seeds: Vec<u64> = seeds.clone().collect();
-    let size = seeds.len().div_ceil(threads.max(1)).max(1);
-    std::thread::scope(|scope| {
-        let parts = seeds.chunks(size).map(|part| {
-            scope.spawn(move || {
-                let walks = part.iter().map(|seed| (*seed, walk(*seed, bounds, graph)));
-                walks.collect::<Vec<_>>()
-            })
-        });
-        let parts: Vec<_> = parts.collect();
-        let walks = parts
-            .into_iter()
-            .flat_map(|part| part.join().expect("a panic is caught"));
-        walks.collect()
-    })
+    on_threads(threads, &seeds, |seed| (*seed, walk(*seed, bounds, graph)))
 }
 
 /// The steps that no seed took, each with a shortest way to it; and how many of each action.

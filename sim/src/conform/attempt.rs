@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stillpoint::protocol::answer::{Answer, Checksum, Digest, Failure, FailureKind};
-use stillpoint::protocol::file::{FileDescription, FileKind, FileSet};
+use stillpoint::protocol::file::{FileDescription, FileKind};
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, LocalName, RootId, SubtaskId,
 };
@@ -21,6 +21,7 @@ use stillpoint::protocol::time::{Timestamp, WallClock};
 
 use super::history::{Names, Object};
 use super::leader::limits;
+use super::packs::{strip_acknowledgement, strip_attachment};
 
 const NOW: Timestamp = Timestamp(0);
 
@@ -252,13 +253,7 @@ impl Running {
         let is_file = |name: &FileName| matches!(names.get(name), Some(Object::File(_)));
         match message {
             Message::Acknowledge(mut said) => {
-                match &mut said.files {
-                    FileSet::Delta { added, removed, .. } => {
-                        added.retain(|file| is_file(&file.name));
-                        removed.retain(is_file);
-                    }
-                    FileSet::Full(files) => files.retain(|file| is_file(&file.name)),
-                }
+                strip_acknowledgement(&mut said, is_file);
                 for file in said.files.named() {
                     if let (Some(Object::File(number)), true) =
                         (names.get(&file.name), file.name.attempt == said.attempt)
@@ -270,10 +265,7 @@ impl Running {
                 sent.acknowledged.push((said, cut));
             }
             Message::Attach(mut said) => {
-                for (_, declared) in &mut said.declared {
-                    declared.retain(is_file);
-                }
-                said.declared.retain(|(_, declared)| !declared.is_empty());
+                strip_attachment(&mut said, is_file);
                 sent.attached = Some(said);
             }
             Message::Decline(said) => panic!("nothing fails here, but {said:?}"),

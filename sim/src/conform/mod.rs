@@ -16,6 +16,7 @@
 //! | `steps` | the specification's actions, taken by the machines |
 //! | `abstraction` | what machines come to in the specification's variables |
 //! | `sight` | what the abstraction is shown of these machines |
+//! | `packs` | what an attempt says without them |
 //! | `fencing` | the same for `LeaderFencing`: calls and answers one by one |
 //! | `search` | every step from every state |
 //!
@@ -29,6 +30,7 @@ mod fencing;
 pub mod graph;
 pub(crate) mod history;
 mod leader;
+pub(crate) mod packs;
 pub mod search;
 mod shared;
 mod sight;

@@ -12,6 +12,7 @@ use stillpoint::protocol::marks::{self, Guard};
 use super::graph::Graph;
 use super::value::Value;
 use crate::run::panicked;
+use crate::side_by_side;
 
 /// Machines that a harness drives by the actions of a specification.
 pub(super) trait System: Clone + Send + Sync {
@@ -126,21 +127,9 @@ fn expand_all<S: System>(
     round: &[Node<S>],
     effort: Effort<'_>,
 ) -> Vec<Result<Vec<Step<S>>, String>> {
-    let size = round.len().div_ceil(effort.threads.max(1)).max(1);
-    std::thread::scope(|scope| {
-        let parts = round.chunks(size).map(|part| {
-            scope.spawn(move || {
-                marks::hold_open(effort.hold_open);
-                part.iter()
-                    .map(|(machines, _)| expand(machines))
-                    .collect::<Vec<_>>()
-            })
-        });
-        let parts: Vec<_> = parts.collect();
-        let results = parts
-            .into_iter()
-            .flat_map(|part| part.join().expect("a panic is caught"));
-        results.collect()
+    side_by_side::on_threads(effort.threads, round, |(machines, _)| {
+        marks::hold_open(effort.hold_open);
+        expand(machines)
     })
 }
 

@@ -109,16 +109,8 @@ impl DirectoryStore {
                 Some(done(request, StorePayload::Nothing))
             }
             Request::Call(StoreCall::Read { token }) => {
-                let name = match token {
-                    StoreToken::ReadManifest(name) => ObjectName::Manifest(*name),
-                    StoreToken::ReadCurrent
-                    | StoreToken::LookAtCurrent
-                    | StoreToken::PutManifest(_)
-                    | StoreToken::Swap(_)
-                    | StoreToken::DeleteFile(_)
-                    | StoreToken::DeleteManifest(_)
-                    | StoreToken::List(_)
-                    | StoreToken::Create => ObjectName::Current,
+                let Some(name) = token.reads() else {
+                    panic!("a read that says it is {token:?}");
                 };
                 Some(self.read(request, name, context))
             }

@@ -56,16 +56,7 @@ impl Request {
     #[must_use]
     pub fn reads(&self) -> Option<ObjectName> {
         match self {
-            Self::Call(StoreCall::Read { token }) => match token {
-                StoreToken::ReadManifest(name) => Some(ObjectName::Manifest(*name)),
-                StoreToken::ReadCurrent | StoreToken::LookAtCurrent => Some(ObjectName::Current),
-                StoreToken::List(_)
-                | StoreToken::PutManifest(_)
-                | StoreToken::Swap(_)
-                | StoreToken::DeleteFile(_)
-                | StoreToken::DeleteManifest(_)
-                | StoreToken::Create => None,
-            },
+            Self::Call(StoreCall::Read { token }) => token.reads(),
             Self::Fetch { name } => Some(ObjectName::Shared(*name)),
             Self::Call(_) | Self::Upload { .. } | Self::Delete { .. } => None,
         }

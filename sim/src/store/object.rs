@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 
 use stillpoint::protocol::answer::{Answer, Failure, FailureKind, Tag};
 use stillpoint::protocol::id::{MANIFEST_PREFIX, ObjectName, SHARED_PREFIX};
-use stillpoint::protocol::store::{Listing, StoreCall, StorePayload, StoreToken};
+use stillpoint::protocol::store::{Listing, StoreCall, StorePayload};
 
 use super::{Body, Effect, Request, Response, StepContext, read_bytes, read_state};
 use crate::choice::Label;
@@ -103,15 +103,8 @@ impl ObjectStore {
     fn call(&mut self, call: &StoreCall, context: &mut StepContext<'_>) -> Answer<StorePayload> {
         match call {
             StoreCall::Read { token } => {
-                let name = match token {
-                    StoreToken::ReadCurrent | StoreToken::LookAtCurrent => ObjectName::Current,
-                    StoreToken::ReadManifest(name) => ObjectName::Manifest(*name),
-                    StoreToken::PutManifest(_)
-                    | StoreToken::Swap(_)
-                    | StoreToken::DeleteFile(_)
-                    | StoreToken::DeleteManifest(_)
-                    | StoreToken::List(_)
-                    | StoreToken::Create => panic!("a read that says it is {token:?}"),
+                let Some(name) = token.reads() else {
+                    panic!("a read that says it is {token:?}");
                 };
                 match self.objects.get(&name) {
                     None => Answer::Failed(not_found(&name.to_string())),

@@ -17,7 +17,6 @@ use std::collections::BTreeSet;
 
 use stillpoint::protocol::answer::Answer;
 use stillpoint::protocol::coordinator::{Coordinator, Phase};
-use stillpoint::protocol::file::{FileKind, FileSet};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, ObjectName};
 use stillpoint::protocol::manifest::Manifest;
 use stillpoint::protocol::message::{Fate, Message, Notify};
@@ -27,6 +26,7 @@ use stillpoint::protocol::subtask::{FileView, RemoteView, View};
 use super::World;
 use super::attempt::Phase as Stage;
 use super::calls::Operation;
+use crate::conform::packs::{strip_acknowledgement, strip_attachment};
 use crate::lsm::Content;
 use crate::oracle::facts::{Caller, ProcessId};
 use crate::store::Request;
@@ -103,19 +103,8 @@ impl World {
             !content.is_some_and(|id| matches!(self.contents.get(*id), Content::Pack(_)))
         };
         match message {
-            Message::Acknowledge(said) => match &mut said.files {
-                FileSet::Delta { added, removed, .. } => {
-                    added.retain(|file| file.kind == FileKind::State);
-                    removed.retain(is_file);
-                }
-                FileSet::Full(files) => files.retain(|file| file.kind == FileKind::State),
-            },
-            Message::Attach(said) => {
-                for (_, declared) in &mut said.declared {
-                    declared.retain(is_file);
-                }
-                said.declared.retain(|(_, declared)| !declared.is_empty());
-            }
+            Message::Acknowledge(said) => strip_acknowledgement(said, is_file),
+            Message::Attach(said) => strip_attachment(said, is_file),
             Message::Lead(_)
             | Message::Attached(_)
             | Message::NotNamed(_)

@@ -11,6 +11,7 @@
 //!   of one that is otherwise ignored: it is staged before anything else is looked at.
 //! - An acknowledgement that contradicts the registry is declined with a reason; it is input.
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::action::AbortReason;
@@ -104,34 +105,23 @@ impl Coordinator {
         Outcome::Ignored(Ignored::UnknownCheckpoint)
     }
 
-    fn take(&mut self, message: Acknowledge, taken: Acknowledged) {
-        self.answer(&message, Verdict::Accepted);
-        let pending = self
-            .pending
-            .get_mut(&message.checkpoint)
-            .expect("it was found above");
-        pending.acknowledged.insert(message.subtask, taken);
-        let complete = pending.is_acknowledged();
-        if guard!(TimeoutEndsWithTheLastAcknowledgement, complete) {
-            self.timers.disarm(super::Timer::Expire(message.checkpoint));
-        }
-        self.commit_if_acknowledged(message.checkpoint);
-    }
-
     /// With its last acknowledgement a checkpoint leaves pending. While a newer one is in the commit
     /// under way it waits, as it would in Flink for the lock: that one's completion subsumes it, or
     /// its failure lets it through. No timeout or cancel ends it meanwhile.
-    fn commit_if_acknowledged(&mut self, checkpoint: CheckpointId) {
-        let complete = self
-            .pending
-            .get(&checkpoint)
-            .is_some_and(super::PendingCheckpoint::is_acknowledged);
+    fn take(&mut self, message: Acknowledge, taken: Acknowledged) {
+        self.answer(&message, Verdict::Accepted);
+        let checkpoint = message.checkpoint;
+        let Entry::Occupied(mut found) = self.pending.entry(checkpoint) else {
+            panic!("{checkpoint} was found pending");
+        };
+        let pending = found.get_mut();
+        pending.acknowledged.insert(message.subtask, taken);
+        let complete = pending.is_acknowledged();
+        if guard!(TimeoutEndsWithTheLastAcknowledgement, complete) {
+            self.timers.disarm(super::Timer::Expire(checkpoint));
+        }
         if guard!(AllAcknowledged, complete) {
-            let pending = self
-                .pending
-                .remove(&checkpoint)
-                .expect("it was found above");
-            self.committing.insert(checkpoint, pending.commit());
+            self.committing.insert(checkpoint, found.remove().commit());
         }
     }
 

@@ -58,10 +58,8 @@ impl Store {
         let lost = || Failure::new(FailureKind::Unavailable, "reply lost");
         Some(match call {
             StoreCall::Read { token } => {
-                let name = match token {
-                    StoreToken::ReadCurrent | StoreToken::LookAtCurrent => ObjectName::Current,
-                    StoreToken::ReadManifest(name) => ObjectName::Manifest(name),
-                    other => panic!("{other:?} reads nothing"),
+                let Some(name) = token.reads() else {
+                    panic!("{token:?} reads nothing");
                 };
                 match self.objects.get(&name.to_string()) {
                     Some(bytes) => {
