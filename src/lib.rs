@@ -103,6 +103,8 @@ pub mod error;
 mod executor;
 #[cfg(feature = "runtime")]
 mod file_locks;
+#[cfg(all(test, feature = "runtime"))]
+mod listening;
 #[cfg(feature = "runtime")]
 mod open_roots;
 #[cfg(feature = "runtime")]

@@ -116,39 +116,12 @@ mod tests {
     use crate::state::rocksdb::Database;
     use crate::state::{RocksDb, StateBackend};
     use ::rocksdb::{DB, OptimisticTransactionDB, Options, SingleThreaded};
-    use std::sync::{Arc, Mutex};
-    use tracing::span::{Attributes, Id, Record};
+    use std::sync::Arc;
 
-    /// What was warned of.
-    #[derive(Default)]
-    struct Warnings(Mutex<Vec<String>>);
-
-    impl tracing::Subscriber for Warnings {
-        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-            *metadata.level() == tracing::Level::WARN
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-        fn event(&self, event: &tracing::Event<'_>) {
-            let mut text = String::new();
-            event.record(
-                &mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-                    text.push_str(&format!("{field}={value:?} "));
-                },
-            );
-            self.0.lock().unwrap().push(text);
-        }
-
-        fn enter(&self, _: &Id) {}
-
-        fn exit(&self, _: &Id) {}
+    /// What is warned of meanwhile.
+    fn warnings(act: impl FnOnce()) -> Vec<String> {
+        let told = crate::listening::heard(|place| *place.level() == tracing::Level::WARN, act);
+        told.iter().map(|fields| format!("{fields:?}")).collect()
     }
 
     #[test]
@@ -157,11 +130,7 @@ mod tests {
         for (limit, warned) in [(MANIFEST_BYTES_WARNED, 0), (MANIFEST_BYTES_WARNED + 1, 1)] {
             let text = format!("[DBOptions]\n  max_manifest_file_size={limit}\n");
             fs::write(directory.path().join("OPTIONS-000007"), text).unwrap();
-            let warnings = Arc::new(Warnings::default());
-            tracing::subscriber::with_default(Arc::clone(&warnings), || {
-                check(directory.path()).unwrap();
-            });
-            let warnings = warnings.0.lock().unwrap();
+            let warnings = warnings(|| check(directory.path()).unwrap());
             assert_eq!(warnings.len(), warned, "{limit}: {warnings:?}");
             assert!(
                 warnings
@@ -176,9 +145,7 @@ mod tests {
         fn attach<D: Database>(open: impl Fn(&Path) -> D) -> Vec<String> {
             let home = tempfile::tempdir().unwrap();
             let state = RocksDb::new(Arc::new(open(home.path())));
-            let warnings = Arc::new(Warnings::default());
-            tracing::subscriber::with_default(Arc::clone(&warnings), || state.attach().unwrap());
-            warnings.0.lock().unwrap().clone()
+            warnings(|| state.attach().unwrap())
         }
         let mut options = Options::default();
         options.create_if_missing(true);
