@@ -218,6 +218,13 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The newest checkpoint of which any state was cut.
+    #[must_use]
+    pub fn newest_cut(&self) -> Option<CheckpointId> {
+        let newest = self.cuts.last_key_value();
+        newest.map(|((checkpoint, _), _)| *checkpoint)
+    }
+
     /// Takes a fact in.
     ///
     /// # Errors
