@@ -145,13 +145,15 @@ impl Profile {
     /// What coordinators are configured to do, as their users can see it.
     #[must_use]
     pub fn configured(&self) -> Configured {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Configured {
             max_concurrent: self.config.max_concurrent,
-            min_pause: u64::try_from(self.config.min_pause.as_micros()).unwrap_or(u64::MAX),
+            min_pause: micros(self.config.min_pause),
             num_retained: self.config.num_retained,
             upload_tries_max: self.config.limits.upload_tries_max,
             tolerable_failures: self.config.tolerable_failures,
             own_deletes_max: self.config.limits.own_deletes_max,
+            retry_delay_max: micros(self.config.limits.retry_delay_max),
         }
     }
 

@@ -1,7 +1,7 @@
 //! One run: safety under faults, then healing, then everything good must happen.
 //!
 //! ```text
-//! faults ........ heal | checkpoints complete | restart, restore | quiet | garbage is gone
+//! faults ........ heal | a new checkpoint completes | restart, restore, another one | quiet | garbage is gone
 //! <-- safety_events --> <------------- within computed bounds ------------------->
 //! ```
 
@@ -12,7 +12,6 @@ use crate::faults::Struck;
 use crate::invariants::{
     Class, GarbageIsCollected, Leftovers, Progress, Violation, bound, garbage_bound,
 };
-use crate::oracle::facts::Facts;
 use crate::profile::{Length, Profile};
 use crate::world::World;
 use crate::world::situation::Situations;
@@ -171,19 +170,17 @@ fn until(
     Ok(true)
 }
 
-/// Two checkpoints complete: the second was certainly triggered since.
+/// A checkpoint completes of which nothing was cut yet.
 fn progress(world: &mut World, choices: &mut Choices, when: &str) -> Result<(), Violation> {
-    let target = world.watch.facts.completions + 2;
+    let newest_cut = world.watch.facts.newest_cut();
     let start = world.now;
     let deadline = start + 2 * bound(&world.profile);
-    let completes = |facts: &Facts| facts.completions >= target;
-    if until(world, choices, deadline, |world| {
-        completes(&world.watch.facts)
-    })? {
+    let is_new = |world: &World| world.watch.facts.completed.last().copied() > newest_cut;
+    if until(world, choices, deadline, is_new)? {
         return Ok(());
     }
     let what = format!(
-        "no two checkpoints completed within {} ms {when}",
+        "no new checkpoint completed within {} ms {when}",
         (deadline - start) / 1000
     );
     Err(Progress::broken(&what, &world.pending_reasons()))

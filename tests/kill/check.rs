@@ -39,7 +39,7 @@ pub async fn restart(place: &Place, allowed: &[History]) -> History {
     let inspection = repository.inspect(PARTICIPANT).await.unwrap();
     let retained = inspection.checkpoints();
     assert!(retained.len() <= child::config().checkpoints.num_retained);
-    store_holds_what_is_retained(place, inspection.manifest());
+    store_holds_what_is_retained(place, inspection.manifest()).await;
     local_holds_the_state(place, &life.db).await;
 
     for checkpoint in &retained {
@@ -81,7 +81,7 @@ async fn end(life: Life, place: &Place) {
 }
 
 /// The raw directory against what the manifest says must be in it.
-fn store_holds_what_is_retained(place: &Place, manifest: &Manifest) {
+async fn store_holds_what_is_retained(place: &Place, manifest: &Manifest) {
     let objects = place.objects();
     let current = fs::read(objects.join("CURRENT")).unwrap();
     let current = Current::decode(&current).unwrap();
@@ -104,10 +104,13 @@ fn store_holds_what_is_retained(place: &Place, manifest: &Manifest) {
         );
     }
     assert_eq!(names(&place.root), [".tmp", "participants"]);
-    // This process has the root open, once or twice, and nobody else has.
-    for name in names(&place.root.join(".tmp")) {
-        assert!(name.ends_with(".lock"), "a temporary is left: {name}");
-    }
+    // This process has the root open, once or twice, and nobody else has. A leader may just be writing the whole
+    // manifest beside its commits.
+    wait_for("temporaries to go", || {
+        let temporaries = names(&place.root.join(".tmp"));
+        temporaries.iter().all(|name| name.ends_with(".lock"))
+    })
+    .await;
 }
 
 /// Whether it is the whole manifest that this leader has written beside its commits, for the next

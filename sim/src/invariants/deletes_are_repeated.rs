@@ -8,9 +8,14 @@ use stillpoint::protocol::id::{AttemptId, FileName};
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Caller, Fact, Facts};
 
+/// How long an answer may take at most, with room, in microseconds.
+const ANSWER_MAX: u64 = 500_000;
+
 /// The longest that an attempt which does not stand still may wait before it asks again, in
-/// microseconds: an answer's deadline and the longest delay between two tries, with room.
-const SILENCE_MAX: u64 = 2_500_000;
+/// microseconds: for an answer, and from one try to the next, with room.
+fn silence_max(facts: &Facts) -> u64 {
+    ANSWER_MAX.saturating_add(facts.config.retry_delay_max.saturating_mul(2))
+}
 
 /// What an attempt has asked to be deleted and has not heard of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -34,20 +39,19 @@ impl Invariant for DeletesAreRepeated {
             Fact::DeleteAsked(Caller::Attempt(attempt), name) => {
                 let asked = self.attempts.entry(*attempt).or_default();
                 asked.unconfirmed.insert(*name);
-                asked.last = facts.now;
+                asked.last = asked.last.max(facts.now);
             }
             Fact::DeleteAnswered(attempt, name, is_confirmed) => {
                 if let Some(asked) = self.attempts.get_mut(attempt) {
-                    asked.last = facts.now;
+                    asked.last = asked.last.max(facts.now);
                     if *is_confirmed {
                         asked.unconfirmed.remove(name);
                     }
                 }
             }
             Fact::StandsStill(attempt, until) => {
-                if let Some(asked) = self.attempts.get_mut(attempt) {
-                    asked.last = asked.last.max(*until);
-                }
+                let asked = self.attempts.entry(*attempt).or_default();
+                asked.last = asked.last.max(*until);
             }
             Fact::AttemptGone(attempt) => {
                 self.attempts.remove(attempt);
@@ -60,7 +64,7 @@ impl Invariant for DeletesAreRepeated {
     fn check(&self, facts: &Facts) -> Verdict {
         for (attempt, asked) in &self.attempts {
             if let Some(name) = asked.unconfirmed.first()
-                && asked.last + SILENCE_MAX < facts.now
+                && asked.last.saturating_add(silence_max(facts)) < facts.now
             {
                 return Self::broken(format!(
                     "{attempt} has not heard that {name} is deleted, and asks no more"
@@ -79,6 +83,8 @@ mod tests {
     #[test]
     fn a_delete_that_is_given_up_breaks_it() {
         let (mut invariant, mut facts) = (DeletesAreRepeated::default(), Facts::default());
+        facts.config.retry_delay_max = 1_000_000;
+        let silence_max = silence_max(&facts);
         let attempt = AttemptId(1);
         let asked = |number| Fact::DeleteAsked(Caller::Attempt(attempt), name(1, number));
         let answered = |number, is| Fact::DeleteAnswered(attempt, name(1, number), is);
@@ -86,13 +92,13 @@ mod tests {
             show(&mut invariant, &mut facts, fact).expect("goes on");
         }
         invariant.check(&facts).expect("it has time");
-        facts.now = SILENCE_MAX + 1;
+        facts.now = silence_max + 1;
         assert!(invariant.check(&facts).is_err());
         show(&mut invariant, &mut facts, asked(2)).expect("asks again");
         invariant.check(&facts).expect("it has asked");
         show(&mut invariant, &mut facts, answered(2, true)).expect("is done");
         show(&mut invariant, &mut facts, asked(3)).expect("asks for another");
-        let wakes = facts.now + 2 * SILENCE_MAX;
+        let wakes = facts.now + 2 * silence_max;
         show(
             &mut invariant,
             &mut facts,
@@ -102,6 +108,13 @@ mod tests {
         facts.now = wakes;
         invariant.check(&facts).expect("it stood still");
         show(&mut invariant, &mut facts, answered(3, true)).expect("is done");
+        let wakes = facts.now + 2 * silence_max;
+        let stands_still = Fact::StandsStill(attempt, wakes);
+        show(&mut invariant, &mut facts, stands_still).expect("is paused");
+        show(&mut invariant, &mut facts, asked(4)).expect("asks in the same moment");
+        facts.now = wakes;
+        invariant.check(&facts).expect("it stood still");
+        show(&mut invariant, &mut facts, answered(4, true)).expect("is done");
         facts.now *= 3;
         invariant.check(&facts).expect("all is confirmed");
     }

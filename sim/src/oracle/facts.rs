@@ -153,6 +153,8 @@ pub struct Configured {
     pub own_deletes_max: usize,
     /// How often an upload in doubt is repeated under its name.
     pub upload_tries_max: u32,
+    /// The longest time from one try of a call to the next, in microseconds.
+    pub retry_delay_max: u64,
 }
 
 impl Default for Configured {
@@ -164,6 +166,7 @@ impl Default for Configured {
             tolerable_failures: 0,
             own_deletes_max: usize::MAX,
             upload_tries_max: u32::MAX,
+            retry_delay_max: u64::MAX,
         }
     }
 }
@@ -218,6 +221,13 @@ pub struct Facts {
 }
 
 impl Facts {
+    /// The newest checkpoint of which any state was cut.
+    #[must_use]
+    pub fn newest_cut(&self) -> Option<CheckpointId> {
+        let newest = self.cuts.last_key_value();
+        newest.map(|((checkpoint, _), _)| *checkpoint)
+    }
+
     /// Takes a fact in.
     ///
     /// # Errors

@@ -182,23 +182,29 @@ impl Watch {
         if ways.len() < 2 {
             ways.insert(0, None);
         }
+        let records = current.tail().iter().map(|name| {
+            let bytes = self
+                .manifests
+                .get(name)
+                .ok_or_else(|| format!("no {name}"))?;
+            let record = Record::decode(bytes).map_err(|error| format!("{name}: {error}"))?;
+            Ok((name, record))
+        });
+        let records: Vec<_> = records.collect::<Result<_, String>>()?;
         let mut loaded: Option<Manifest> = None;
         for way in ways {
             let mut manifest = match way {
                 None => Manifest::genesis(current.root(), current.job().to_owned()),
                 Some(name) => {
-                    let bytes = self.manifests.get(name).ok_or(format!("no {name}"))?;
+                    let bytes = self.manifests.get(name);
+                    let bytes = bytes.ok_or_else(|| format!("no {name}"))?;
                     Manifest::decode_snapshot(bytes).map_err(|error| format!("{name}: {error}"))?
                 }
             };
-            for name in current.tail() {
+            for (name, record) in &records {
                 if name.version > manifest.version() {
-                    let bytes = self.manifests.get(name).ok_or(format!("no {name}"))?;
-                    let record =
-                        Record::decode(bytes).map_err(|error| format!("{name}: {error}"))?;
-                    manifest
-                        .apply(&record)
-                        .map_err(|error| format!("{name}: {error}"))?;
+                    let applied = manifest.apply(record);
+                    applied.map_err(|error| format!("{name}: {error}"))?;
                 }
             }
             if loaded.as_ref().is_some_and(|other| *other != manifest) {
