@@ -361,10 +361,13 @@ impl Observer {
         let bounds = &self.bounds;
         let last = |count: usize| count as u64;
         let epoch = self.leaders.keys().max().copied().unwrap_or_default();
+        let pins = self.manifest.iter().flat_map(|manifest| manifest.pins());
+        let pinned: BTreeSet<_> = pins.map(|(checkpoint, _)| checkpoint).collect();
         last(self.history.creators.len()) > bounds.max_file
             || last(self.history.checkpoints.len()) > bounds.max_ckpt
             || last(self.attempts.len()) > bounds.max_attempt
             || epoch > bounds.max_epoch
+            || last(pinned.len()) > bounds.max_pins
     }
 
     fn attempt_number(&self, code: AttemptId) -> Option<u64> {
