@@ -148,12 +148,17 @@ impl Profile {
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         Configured {
             max_concurrent: self.config.max_concurrent,
+            interval: self.config.interval.map(micros),
+            timeout: micros(self.config.timeout),
             min_pause: micros(self.config.min_pause),
+            min_pause_max: micros(self.config.min_pause_max),
             num_retained: self.config.num_retained,
             upload_tries_max: self.config.limits.upload_tries_max,
             tolerable_failures: self.config.tolerable_failures,
             own_deletes_max: self.config.limits.own_deletes_max,
             retry_delay_max: micros(self.config.limits.retry_delay_max),
+            tombstones_max: self.config.limits.tombstones_max,
+            tail_records_max: self.config.limits.tail_records_max,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A coordinator does what it is configured to: it has no more checkpoints under way than it may,
-//! leaves the pause before a periodic one, and retains as many as it should and no more.
+//! leaves the pause before a periodic one, retains no more than it should, and remembers no more
+//! condemned files and no longer a tail of records than it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +11,12 @@ use stillpoint::protocol::manifest::Change;
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts, ProcessId};
 
+/// After how many commits of a leader without faults the tail must have become short.
+const QUIET_COMMITS: u32 = 16;
+/// How many more objects `CURRENT` may name than twice its records: the manifest is read and written
+/// while commits go on.
+const TAIL_ROOM: usize = 16;
+
 /// The promise, with what each coordinator has under way and when something last ended there.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ConfigurationIsObeyed {
@@ -19,6 +26,8 @@ pub struct ConfigurationIsObeyed {
     to_restore: BTreeMap<(ProcessId, RequestId), CheckpointId>,
     /// What was to be restored when the completion that comes next may have been built.
     was_to_restore: BTreeSet<CheckpointId>,
+    /// Commits of this leader since faults have stopped.
+    quiet_commits: u32,
 }
 
 impl ConfigurationIsObeyed {
@@ -51,6 +60,19 @@ impl ConfigurationIsObeyed {
     fn restore_is_over(&mut self, process: ProcessId, request: RequestId) {
         let over = self.to_restore.remove(&(process, request));
         self.was_to_restore.extend(over);
+    }
+
+    /// While faults strike, the whole manifest may not find its way into the store.
+    fn tail(&mut self, facts: &Facts, named: usize) -> Verdict {
+        self.quiet_commits += 1;
+        let may = facts.config.tail_records_max.saturating_mul(2);
+        if self.quiet_commits >= QUIET_COMMITS && named > may.saturating_add(TAIL_ROOM) {
+            return Self::broken(format!(
+                "CURRENT names {named} objects, after {} records the manifest is written as a whole",
+                facts.config.tail_records_max
+            ));
+        }
+        Ok(())
     }
 
     fn retention(&mut self, facts: &Facts) -> Verdict {
@@ -114,9 +136,16 @@ impl Invariant for ConfigurationIsObeyed {
                 self.restore_is_over(*process, *request);
                 Ok(())
             }
+            Fact::CurrentNames(names) if facts.is_quiet => self.tail(facts, names.len()),
             Fact::Committed(record) => {
+                let (condemned, may) =
+                    (facts.durable.tombstones.len(), facts.config.tombstones_max);
+                if condemned > may {
+                    return Self::broken(format!("{condemned} files are condemned, {may} may be"));
+                }
                 let has = |kind: fn(&Change) -> bool| record.changes.iter().any(kind);
                 if has(|change| matches!(change, Change::Claim { .. })) {
+                    self.quiet_commits = 0;
                     // Nothing that an older leader has built is committed any more.
                     self.to_restore.clear();
                     self.was_to_restore.clear();

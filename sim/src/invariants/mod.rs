@@ -17,10 +17,13 @@ mod contradictions_are_refused;
 mod declarations_are_whole;
 mod deletes_are_repeated;
 mod doubt_is_bounded;
+mod failures_are_counted;
 mod garbage_is_collected;
 mod history_is_explained;
 mod honest_errors;
 mod names_are_never_reused;
+mod newest_are_retained;
+mod news_is_true;
 mod only_the_owner_deletes;
 mod pins_are_kept;
 mod progress;
@@ -28,6 +31,7 @@ mod restorable_checkpoint_exists;
 mod restore_is_exact;
 mod retained_is_recoverable;
 mod stale_is_powerless;
+mod times_are_obeyed;
 mod tombstone_is_never_referred_to;
 
 use std::fmt;
@@ -41,10 +45,13 @@ pub use contradictions_are_refused::ContradictionsAreRefused;
 pub use declarations_are_whole::DeclarationsAreWhole;
 pub use deletes_are_repeated::DeletesAreRepeated;
 pub use doubt_is_bounded::DoubtIsBounded;
+pub use failures_are_counted::FailuresAreCounted;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
+pub use newest_are_retained::NewestAreRetained;
+pub use news_is_true::NewsIsTrue;
 pub use only_the_owner_deletes::OnlyTheOwnerDeletes;
 pub use pins_are_kept::PinsAreKept;
 pub use progress::{Progress, bound, garbage_bound};
@@ -52,6 +59,7 @@ pub use restorable_checkpoint_exists::RestorableCheckpointExists;
 pub use restore_is_exact::RestoreIsExact;
 pub use retained_is_recoverable::RetainedIsRecoverable;
 pub use stale_is_powerless::StaleIsPowerless;
+pub use times_are_obeyed::TimesAreObeyed;
 pub use tombstone_is_never_referred_to::TombstoneIsNeverReferredTo;
 
 use crate::oracle::facts::{Fact, Facts};
@@ -170,6 +178,10 @@ invariants! {
     contradictions_are_refused: ContradictionsAreRefused,
     doubt_is_bounded: DoubtIsBounded,
     deletes_are_repeated: DeletesAreRepeated,
+    news_is_true: NewsIsTrue,
+    failures_are_counted: FailuresAreCounted,
+    newest_are_retained: NewestAreRetained,
+    times_are_obeyed: TimesAreObeyed,
     history_is_explained: HistoryIsExplained,
 }
 

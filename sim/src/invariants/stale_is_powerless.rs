@@ -22,6 +22,8 @@ pub struct StaleIsPowerless {
     triggered: BTreeSet<(AttemptId, CheckpointId)>,
     /// Triggers that came only from a leader of a lower epoch.
     stale_triggers: BTreeSet<(AttemptId, CheckpointId)>,
+    /// Attempts that have heard of the newest leader that they are not named.
+    not_named: BTreeSet<AttemptId>,
 }
 
 impl Invariant for StaleIsPowerless {
@@ -107,6 +109,19 @@ impl Invariant for StaleIsPowerless {
                 let highest = self.epochs.entry(*attempt).or_default();
                 *highest = (*highest).max(*epoch);
                 Ok(())
+            }
+            Fact::NotNamedHeard(attempt, epoch) => {
+                if self.epochs.get(attempt) == Some(epoch) {
+                    self.not_named.insert(*attempt);
+                }
+                Ok(())
+            }
+            Fact::UploadAsked(attempt, ..) | Fact::Acknowledged(attempt, ..)
+                if self.not_named.contains(attempt) =>
+            {
+                Self::broken(format!(
+                    "{attempt} goes on, and has heard that it is not named"
+                ))
             }
             Fact::CutTaken(checkpoint, _, attempt, _)
                 if self.stale_triggers.contains(&(*attempt, *checkpoint)) =>

@@ -108,6 +108,16 @@ pub enum Fact {
     DeleteAnswered(AttemptId, FileName, bool),
     /// A coordinator told its user something.
     Told(ProcessId, Notice),
+    /// A user asks for a checkpoint.
+    CheckpointAsked(ProcessId, RequestId),
+    /// A user asks for a pin, or for the end of one.
+    PinAsked(ProcessId, RequestId, PinWish),
+    /// A coordinator's process has crashed.
+    CoordinatorGone(ProcessId),
+    /// A coordinator's process stands still until then.
+    CoordinatorStandsStill(ProcessId, u64),
+    /// Faults stop.
+    Healed,
     /// A user asks for new attempts, from a certain checkpoint or from the newest.
     DeployAsked(ProcessId, RequestId, Option<CheckpointId>),
     /// The user of an attempt writes a key.
@@ -126,6 +136,8 @@ pub enum Fact {
     AttemptToldCompleted(AttemptId, CheckpointId),
     /// An attempt was asked for a checkpoint.
     TriggerHeard(AttemptId, CheckpointId, Epoch),
+    /// An attempt was told that the manifest does not name it.
+    NotNamedHeard(AttemptId, Epoch),
     /// An attempt was told that a checkpoint will never be.
     AbortHeard(AttemptId, CheckpointId, Epoch),
     /// A guest told its user whether it has what it wants.
@@ -143,8 +155,14 @@ pub enum Fact {
 pub struct Configured {
     /// Checkpoints that may be under way at once.
     pub max_concurrent: usize,
+    /// The time from one periodic checkpoint to the next, in microseconds; `None` is never.
+    pub interval: Option<u64>,
+    /// How long a checkpoint may take until its last acknowledgement, in microseconds.
+    pub timeout: u64,
     /// The least time between the end of a checkpoint and a periodic one, in microseconds.
     pub min_pause: u64,
+    /// What that time grows to when checkpoints fail, in microseconds.
+    pub min_pause_max: u64,
     /// Completed checkpoints that are retained.
     pub num_retained: usize,
     /// Failures in a row that are tolerated.
@@ -155,18 +173,27 @@ pub struct Configured {
     pub upload_tries_max: u32,
     /// The longest time from one try of a call to the next, in microseconds.
     pub retry_delay_max: u64,
+    /// Condemned files that the manifest remembers, more are the sweep's.
+    pub tombstones_max: usize,
+    /// Records that `CURRENT` names before the manifest is written as a whole.
+    pub tail_records_max: usize,
 }
 
 impl Default for Configured {
     fn default() -> Self {
         Self {
             max_concurrent: usize::MAX,
+            interval: None,
+            timeout: u64::MAX,
             min_pause: 0,
+            min_pause_max: 0,
             num_retained: usize::MAX,
             tolerable_failures: 0,
             own_deletes_max: usize::MAX,
             upload_tries_max: u32::MAX,
             retry_delay_max: u64::MAX,
+            tombstones_max: usize::MAX,
+            tail_records_max: usize::MAX,
         }
     }
 }
@@ -216,6 +243,8 @@ pub struct Facts {
     pub manifests_torn: bool,
     /// How often a read of an object has brought something else than is stored.
     pub damaged_reads: BTreeMap<ObjectName, u32>,
+    /// Whether faults have stopped.
+    pub is_quiet: bool,
     /// The epoch of each process that came to lead.
     pub epochs: BTreeMap<ProcessId, Epoch>,
 }
@@ -295,6 +324,11 @@ impl Facts {
             Fact::Committing(_)
             | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
+            | Fact::CheckpointAsked(..)
+            | Fact::PinAsked(..)
+            | Fact::CoordinatorGone(_)
+            | Fact::CoordinatorStandsStill(..)
+            | Fact::NotNamedHeard(..)
             | Fact::DeployAsked(..)
             | Fact::Wrote(..)
             | Fact::UploadAsked(..)
@@ -318,6 +352,7 @@ impl Facts {
                 self.torn.insert(*content);
             }
             Fact::ManifestTorn => self.manifests_torn = true,
+            Fact::Healed => self.is_quiet = true,
             Fact::AcknowledgementGarbled(attempt, checkpoint) => {
                 self.garbled.insert((*attempt, *checkpoint));
             }

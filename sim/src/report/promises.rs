@@ -42,6 +42,11 @@ const MEANINGS: &[(&str, &str)] = &[
         "an upload in doubt is repeated under its name only so often.",
     ),
     (
+        "FailuresAreCounted",
+        "one failure in a row more than is tolerated is told, no fewer are, and the pause grows with \
+         them.",
+    ),
+    (
         "GarbageIsCollected",
         "once faults have stopped, whatever no retained checkpoint needs is gone within a bound.",
     ),
@@ -66,6 +71,15 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "NamesAreNeverReused",
         "no name in the store ever stands for two different contents.",
+    ),
+    (
+        "NewestAreRetained",
+        "a completion leaves as many of the newest checkpoints of its line as are to be retained.",
+    ),
+    (
+        "NewsIsTrue",
+        "what users are told is so, and whoever asked for something hears what became of it before \
+         his coordinator ends.",
     ),
     (
         "OnlyTheOwnerDeletes",
@@ -100,6 +114,11 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "StaleIsPowerless",
         "a superseded coordinator or attempt changes nothing that anyone can see.",
+    ),
+    (
+        "TimesAreObeyed",
+        "a checkpoint ends for its timeout when that is over, and the next periodic one comes when \
+         its time has come.",
     ),
     (
         "TombstoneIsNeverReferredTo",

@@ -360,10 +360,10 @@ impl World {
                 let (checkpoint, epoch) = (notify.checkpoint, notify.epoch);
                 self.fact(Fact::AbortHeard(attempt, checkpoint, epoch));
             }
+            Message::NotNamed(said) => self.fact(Fact::NotNamedHeard(attempt, said.epoch)),
             Message::Lead(_)
             | Message::Attach(_)
             | Message::Attached(_)
-            | Message::NotNamed(_)
             | Message::Acknowledge(_)
             | Message::Decline(_)
             | Message::Answered(_)

@@ -12,6 +12,7 @@ use stillpoint::protocol::answer::{Failure, FailureKind};
 use stillpoint::protocol::coordinator::{
     Action, Coordinator, Event, Identity, Notice, RestoreFrom,
 };
+use stillpoint::protocol::guest::PinWish;
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, Nonce, RequestId, RootId, SubtaskId,
 };
@@ -142,6 +143,7 @@ impl World {
         self.journal
             .note(|| Entry::Crashed(id, Box::new(gone.machine)));
         self.tell(|| id.to_string(), Kind::End, || "crashes".to_owned());
+        self.fact(Fact::CoordinatorGone(id));
         self.story.note_phases(self.now, id, std::iter::empty());
         self.drop_operations_of(|caller| caller == Caller::Coordinator(id));
         let delay = RESTART_DELAY * u64::from(1 + choices.choose(6, Label::Duration)) / 2;
@@ -151,9 +153,7 @@ impl World {
     /// Gives a coordinator an event and carries out what it asks for.
     pub(super) fn drive_coordinator(&mut self, id: ProcessId, event: Event, choices: &mut Choices) {
         let now = self.timestamp();
-        if let Event::Deploy { request, from, .. } = &event {
-            self.note_deploy(id, *request, from);
-        }
+        self.note_wish(id, &event);
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;
         };
@@ -580,6 +580,37 @@ impl World {
         self.drive_coordinator(id, event, choices);
     }
 
+    /// What a user asks for, as the outside sees it.
+    fn note_wish(&mut self, id: ProcessId, event: &Event) {
+        let pin = |checkpoint: &CheckpointId, owner: &PinOwner, begins| PinWish {
+            checkpoint: Some(*checkpoint),
+            owner: owner.clone(),
+            begins,
+        };
+        let fact = match event {
+            Event::Deploy { request, from, .. } => return self.note_deploy(id, *request, from),
+            Event::Trigger { request, .. } => Fact::CheckpointAsked(id, *request),
+            Event::Pin {
+                request,
+                checkpoint,
+                owner,
+            } => Fact::PinAsked(id, *request, pin(checkpoint, owner, true)),
+            Event::Unpin {
+                request,
+                checkpoint,
+                owner,
+            } => Fact::PinAsked(id, *request, pin(checkpoint, owner, false)),
+            Event::IoCompleted { .. }
+            | Event::Received(_)
+            | Event::Running { .. }
+            | Event::AttemptEnded { .. }
+            | Event::Cancel { .. }
+            | Event::CancelCheckpoint { .. }
+            | Event::Close => return,
+        };
+        self.fact(fact);
+    }
+
     /// What a user asks to start from, as the outside sees it.
     fn note_deploy(&mut self, id: ProcessId, request: RequestId, from: &RestoreFrom) {
         let from = match from {
@@ -598,6 +629,7 @@ impl World {
     pub(super) fn pause_coordinator(&mut self, id: ProcessId, until: u64) {
         if let Some(process) = self.coordinators.get_mut(&id) {
             process.paused_until = until;
+            self.fact(Fact::CoordinatorStandsStill(id, until));
             self.tell_pause(id.to_string(), until);
         }
     }

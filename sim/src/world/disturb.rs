@@ -181,6 +181,7 @@ impl World {
     /// Faults stop. What is damaged for good is drawn here.
     pub fn heal(&mut self, choices: &mut Choices) -> Permanent {
         self.healed = true;
+        self.fact(Fact::Healed);
         self.tell(
             || "faults".to_owned(),
             Kind::Fault,

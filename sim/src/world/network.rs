@@ -1,7 +1,7 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
 use stillpoint::protocol::file::{FileDescription, FileSet};
-use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
 use stillpoint::protocol::message::{Message, Verdict};
 
 use super::script::{MessageEffect, kind_of_message};
@@ -11,6 +11,7 @@ use crate::choice::{Choices, Label};
 use crate::digest::Digest;
 use crate::faults::Fault;
 use crate::lsm::local_name;
+use crate::oracle::durable::Durable;
 use crate::oracle::facts::{Fact, ProcessId};
 
 /// How long a message travels, in microseconds.
@@ -126,7 +127,8 @@ impl World {
         }
     }
 
-    /// What an attempt with a fault of its own would say: another base, or a name that is condemned.
+    /// What an attempt with a fault of its own would say: another base, names that it can't have, files
+    /// that are not what they were, or a checkpoint that nobody triggered.
     fn garbled(&mut self, mut message: Message, choices: &mut Choices) -> Message {
         let rate = self
             .profile
@@ -138,8 +140,13 @@ impl World {
             return message;
         }
         let (attempt, checkpoint) = (acknowledge.attempt, acknowledge.checkpoint);
-        let kind = choices.weighted(&[8, 1, 1, 1], Label::Garbled);
+        let kind = choices.weighted(&[16, 2, 2, 2, 3, 3, 1], Label::Garbled);
         let durable = &self.watch.facts.durable;
+        let subtask = acknowledge.subtask;
+        if kind == 6 {
+            acknowledge.checkpoint = CheckpointId(durable.reserved.0.0 + 1000);
+        }
+        let checkpoint = acknowledge.checkpoint.max(checkpoint);
         let changed = match (kind, &mut acknowledge.files) {
             (0, FileSet::Delta { base, .. }) => {
                 let other = durable.retained.keys().rfind(|other| *other != base);
@@ -162,6 +169,30 @@ impl World {
                 };
                 add_another(files, name)
             }
+            (4, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
+                let gone = left_the_line(durable, subtask, attempt);
+                gone.is_some_and(|file| {
+                    files.push(file);
+                    files.sort();
+                    true
+                })
+            }
+            (5, FileSet::Full(files)) => {
+                // Another's file, which is not what it was: best one that comes back.
+                let newest = durable.newest_files.get(&subtask);
+                let is_held = |file: &FileDescription| {
+                    newest.is_some_and(|newest| newest.contains_key(&file.name))
+                };
+                let comes_back = files.iter().any(|file| !is_held(file));
+                let mut others = files
+                    .iter_mut()
+                    .filter(|file| file.name.attempt != attempt && !(comes_back && is_held(file)));
+                others.next().is_some_and(|file| {
+                    file.digest.size_bytes += 1;
+                    true
+                })
+            }
+            (6, _) => true,
             (_, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
                 // Two files under one local name.
                 let first = files.first().cloned();
@@ -303,6 +334,21 @@ impl World {
 }
 
 /// Adds a file of this name, with a local name of its own as the rules of shape demand.
+/// A file of an attempt's that is retained and was no part of the newest checkpoint any more.
+fn left_the_line(
+    durable: &Durable,
+    subtask: SubtaskId,
+    attempt: AttemptId,
+) -> Option<FileDescription> {
+    let newest = durable.newest_files.get(&subtask)?;
+    let retained = durable.retained.values();
+    let files = retained.filter_map(|retained| retained.subtasks.get(&subtask));
+    let mut gone = files
+        .flat_map(|files| files.values())
+        .filter(|file| file.name.attempt == attempt && !newest.contains_key(&file.name));
+    gone.next().cloned()
+}
+
 fn add_another(files: &mut Vec<FileDescription>, name: FileName) -> bool {
     let Some(first) = files.first().cloned() else {
         return false;

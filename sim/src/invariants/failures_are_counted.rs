@@ -1,0 +1,236 @@
+//! Failures in a row are counted as they should be: one more than is tolerated is told, no fewer
+//! are, and the pause before the next periodic checkpoint grows with them.
+//!
+//! The rules are Flink's (`CheckpointFailureManager`), told once more here: only trouble of the
+//! checkpoint itself counts, a commit in doubt among it, each checkpoint once, and a success forgets
+//! what came before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stillpoint::protocol::coordinator::{AbortReason, Notice};
+use stillpoint::protocol::id::CheckpointId;
+
+use super::{Invariant, Verdict};
+use crate::oracle::facts::{Fact, Facts, ProcessId};
+
+/// What one coordinator has failed at.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Counted {
+    /// Since the last success, and since too many were told.
+    failed: BTreeSet<CheckpointId>,
+    /// Since the last success.
+    in_a_row: u32,
+    last_success: CheckpointId,
+    /// How many are to be told, and since when.
+    owed: Option<(u32, u64)>,
+    /// How many were told and are to be accounted for, and since when: the abort of the last of them
+    /// is told in the same moment.
+    told: Option<(u32, u64)>,
+    /// When a checkpoint last ended, and the pause from then on.
+    last_end: Option<(u64, u64)>,
+}
+
+impl Counted {
+    fn ended(&mut self, facts: &Facts) {
+        let grown = facts.config.min_pause << self.in_a_row.min(16);
+        self.last_end = Some((facts.now, grown.min(facts.config.min_pause_max)));
+    }
+
+    /// What is owed was told.
+    fn settle(&mut self) {
+        let failures = |of: Option<(u32, u64)>| of.map(|(failures, _)| failures);
+        if failures(self.owed) == failures(self.told) {
+            (self.owed, self.told) = (None, None);
+        }
+    }
+
+    /// What is wrong once the moment is over.
+    fn check(&self, facts: &Facts) -> Result<(), String> {
+        match (self.owed, self.told) {
+            (_, Some((told, at))) if at < facts.now => Err(format!(
+                "tells of {told} failures in a row, {} are to be told",
+                self.owed.map_or(0, |(owed, _)| owed)
+            )),
+            (Some((owed, since)), _) if since < facts.now => {
+                Err(format!("has not told of {owed} failures in a row"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The promise, with the failures of each coordinator.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FailuresAreCounted {
+    of: BTreeMap<ProcessId, Counted>,
+}
+
+impl FailuresAreCounted {
+    fn failed(&mut self, facts: &Facts, process: ProcessId, checkpoint: CheckpointId) {
+        let counted = self.of.entry(process).or_default();
+        if checkpoint <= counted.last_success || !counted.failed.insert(checkpoint) {
+            return;
+        }
+        counted.in_a_row += 1;
+        let failures = u32::try_from(counted.failed.len()).unwrap_or(u32::MAX);
+        if failures > facts.config.tolerable_failures {
+            counted.owed = Some((failures, facts.now));
+            counted.failed.clear();
+            counted.settle();
+        }
+    }
+
+    fn completed(&mut self, facts: &Facts, process: ProcessId, checkpoint: CheckpointId) {
+        let counted = self.of.entry(process).or_default();
+        if checkpoint > counted.last_success {
+            counted.last_success = checkpoint;
+            counted.failed.clear();
+            counted.in_a_row = 0;
+        }
+        counted.ended(facts);
+    }
+
+    fn triggered(&self, facts: &Facts, process: ProcessId, checkpoint: CheckpointId) -> Verdict {
+        let last = self.of.get(&process).and_then(|counted| counted.last_end);
+        match last {
+            Some((end, pause)) if facts.now < end + pause => Self::broken(format!(
+                "{process} starts {checkpoint} {} us after the last one ended; after the failures \
+                 before it the pause is {pause} us",
+                facts.now - end
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+/// Whether a reason is trouble of the checkpoint itself.
+fn is_trouble(reason: &AbortReason) -> bool {
+    matches!(
+        reason,
+        AbortReason::Expired
+            | AbortReason::Declined(..)
+            | AbortReason::Contradiction(..)
+            | AbortReason::CommitFailed(_)
+    )
+}
+
+impl Invariant for FailuresAreCounted {
+    const NAME: &'static str = "FailuresAreCounted";
+
+    fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+        if let Fact::CoordinatorGone(process) = fact {
+            self.of.remove(process);
+        }
+        let Fact::Told(process, notice) = fact else {
+            return Ok(());
+        };
+        match notice {
+            Notice::Aborted { checkpoint, reason } => {
+                if is_trouble(reason) {
+                    self.failed(facts, *process, *checkpoint);
+                }
+                self.of.entry(*process).or_default().ended(facts);
+            }
+            Notice::InDoubt { checkpoints, .. } => {
+                for checkpoint in checkpoints {
+                    self.failed(facts, *process, *checkpoint);
+                }
+            }
+            Notice::Completed { checkpoint } => self.completed(facts, *process, *checkpoint),
+            Notice::TooManyFailures { failures, .. } => {
+                let counted = self.of.entry(*process).or_default();
+                counted.told = Some((*failures, facts.now));
+                counted.settle();
+            }
+            Notice::Triggered {
+                request: None,
+                checkpoint,
+            } => return self.triggered(facts, *process, *checkpoint),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self, facts: &Facts) -> Verdict {
+        for (process, counted) in &self.of {
+            counted
+                .check(facts)
+                .or_else(|what| Self::broken(format!("{process} {what}")))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::*;
+    use super::*;
+
+    const PROCESS: ProcessId = ProcessId(0);
+
+    fn aborted(id: u64, reason: AbortReason) -> Fact {
+        let checkpoint = CheckpointId(id);
+        Fact::Told(PROCESS, Notice::Aborted { checkpoint, reason })
+    }
+
+    fn told(failures: u32) -> Fact {
+        Fact::Told(
+            PROCESS,
+            Notice::TooManyFailures {
+                failures,
+                checkpoint: None,
+                first: AbortReason::Expired,
+            },
+        )
+    }
+
+    #[test]
+    fn failures_that_are_not_told_break_it() {
+        let (mut invariant, mut facts) = (FailuresAreCounted::default(), Facts::default());
+        for reason in [AbortReason::Cancelled, AbortReason::Expired] {
+            show(&mut invariant, &mut facts, aborted(1, reason)).expect("goes on");
+        }
+        facts.now += 1;
+        assert!(invariant.check(&facts).is_err());
+        show(&mut invariant, &mut facts, told(1)).expect("one is not tolerated");
+        invariant.check(&facts).expect("told");
+        show(&mut invariant, &mut facts, told(1)).expect("the abort may follow");
+        facts.now += 1;
+        assert!(invariant.check(&facts).is_err(), "twice");
+    }
+
+    #[test]
+    fn a_success_forgets_failures_and_the_pause_grows_with_them() {
+        let (mut invariant, mut facts) = (FailuresAreCounted::default(), Facts::default());
+        facts.config.tolerable_failures = 9;
+        (facts.config.min_pause, facts.config.min_pause_max) = (10, 30);
+        let starts = |id| {
+            let (request, checkpoint) = (None, CheckpointId(id));
+            let notice = Notice::Triggered {
+                request,
+                checkpoint,
+            };
+            Fact::Told(PROCESS, notice)
+        };
+        for id in 1..=2 {
+            show(
+                &mut invariant,
+                &mut facts,
+                aborted(id, AbortReason::Expired),
+            )
+            .expect("fails");
+        }
+        facts.now = 29;
+        assert!(show(&mut invariant, &mut facts, starts(3)).is_err());
+        facts.now = 30;
+        show(&mut invariant, &mut facts, starts(3)).expect("it is over");
+        let checkpoint = CheckpointId(3);
+        let completed = Fact::Told(PROCESS, Notice::Completed { checkpoint });
+        show(&mut invariant, &mut facts, completed).expect("completes");
+        facts.now = 40;
+        show(&mut invariant, &mut facts, starts(4)).expect("the shortest pause");
+        show(&mut invariant, &mut facts, told(2)).expect("the abort may follow");
+        facts.now += 1;
+        assert!(invariant.check(&facts).is_err(), "two are forgotten");
+    }
+}

@@ -1,0 +1,232 @@
+//! What coordinators and attempts tell their users is so, and whoever asked for something hears what
+//! became of it before his coordinator ends.
+//!
+//! ```text
+//! asked ──> triggered ──> completed, aborted or unknown ──┐
+//!   └────> refused, deployed, done or unknown ────────────┴──> deposed, failed or closed
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stillpoint::protocol::coordinator::Notice;
+use stillpoint::protocol::guest::PinWish;
+use stillpoint::protocol::id::{CheckpointId, RequestId};
+use stillpoint::protocol::manifest::{Change, Record};
+
+use super::{Invariant, Verdict};
+use crate::oracle::facts::{Fact, Facts, ProcessId};
+
+/// The promise, with all that is still to be told.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct NewsIsTrue {
+    under_way: BTreeSet<(ProcessId, CheckpointId)>,
+    requests: BTreeSet<(ProcessId, RequestId)>,
+    /// The pins that were asked for, and whether a record has met the wish since.
+    pins: BTreeMap<(ProcessId, RequestId), (PinWish, bool)>,
+}
+
+impl NewsIsTrue {
+    fn committed(&mut self, record: &Record) {
+        for change in &record.changes {
+            let (checkpoint, owner, begins) = match change {
+                Change::Pin { checkpoint, owner } => (checkpoint, owner, true),
+                Change::Unpin { checkpoint, owner } => (checkpoint, owner, false),
+                _ => continue,
+            };
+            for (wish, is_met) in self.pins.values_mut() {
+                *is_met |= wish.begins == begins
+                    && wish.checkpoint == Some(*checkpoint)
+                    && wish.owner == *owner;
+            }
+        }
+    }
+
+    fn told(&mut self, facts: &Facts, process: ProcessId, notice: &Notice) -> Verdict {
+        match notice {
+            Notice::Triggered {
+                request,
+                checkpoint,
+            } => {
+                self.under_way.insert((process, *checkpoint));
+                self.requests.retain(|asked| {
+                    asked.0 != process || request.is_none_or(|request| asked.1 != request)
+                });
+            }
+            Notice::Completed { checkpoint } | Notice::Aborted { checkpoint, .. } => {
+                self.under_way.remove(&(process, *checkpoint));
+            }
+            Notice::Subsumed { checkpoint } if facts.durable.retained.contains_key(checkpoint) => {
+                return Self::broken(format!(
+                    "{process} tells that {checkpoint} is subsumed, and it is retained"
+                ));
+            }
+            Notice::Refused { request, .. } => self.over(process, *request),
+            Notice::Deployed {
+                request, attempts, ..
+            } => {
+                self.over(process, *request);
+                let named = &facts.durable.ever_named;
+                if let Some((_, attempt)) = attempts.iter().find(|(_, it)| !named.contains_key(it))
+                {
+                    return Self::broken(format!(
+                        "{process} tells of {attempt} as deployed, and no record names it"
+                    ));
+                }
+            }
+            Notice::Done { request } => {
+                let met = self.pins.get(&(process, *request));
+                if met.is_some_and(|(_, is_met)| !is_met) {
+                    return Self::broken(format!(
+                        "{process} tells that request {} is done, and no record says so",
+                        request.0
+                    ));
+                }
+                self.over(process, *request);
+            }
+            Notice::Unknown {
+                checkpoints,
+                requests,
+                ..
+            } => {
+                for checkpoint in checkpoints {
+                    self.under_way.remove(&(process, *checkpoint));
+                }
+                for request in requests {
+                    self.over(process, *request);
+                }
+            }
+            Notice::Deposed { .. } | Notice::Failed { .. } | Notice::Closed => {
+                return self.ended(process);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn over(&mut self, process: ProcessId, request: RequestId) {
+        self.requests.remove(&(process, request));
+        self.pins.remove(&(process, request));
+    }
+
+    fn ended(&self, process: ProcessId) -> Verdict {
+        let mut under_way = self.under_way.iter();
+        if let Some((_, checkpoint)) = under_way.find(|(of, _)| *of == process) {
+            return Self::broken(format!(
+                "{process} ends and has not told what became of {checkpoint}"
+            ));
+        }
+        let mut requests = self.requests.iter();
+        match requests.find(|(of, _)| *of == process) {
+            Some((_, request)) => Self::broken(format!(
+                "{process} ends and has not answered request {}",
+                request.0
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Invariant for NewsIsTrue {
+    const NAME: &'static str = "NewsIsTrue";
+
+    fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+        match fact {
+            Fact::CheckpointAsked(process, request) | Fact::DeployAsked(process, request, _) => {
+                self.requests.insert((*process, *request));
+            }
+            Fact::PinAsked(process, request, wish) => {
+                self.requests.insert((*process, *request));
+                self.pins
+                    .insert((*process, *request), (wish.clone(), false));
+            }
+            Fact::Committed(record) => self.committed(record),
+            Fact::Told(process, notice) => return self.told(facts, *process, notice),
+            Fact::AttemptToldCompleted(attempt, checkpoint)
+                if facts.completed.binary_search(checkpoint).is_err() =>
+            {
+                return Self::broken(format!(
+                    "{attempt} tells of {checkpoint} as complete, which it is not"
+                ));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn check(&self, _facts: &Facts) -> Verdict {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stillpoint::protocol::id::AttemptId;
+    use stillpoint::protocol::manifest::PinOwner;
+
+    use super::super::testing::*;
+    use super::*;
+
+    const PROCESS: ProcessId = ProcessId(0);
+
+    fn told(notice: Notice) -> Fact {
+        Fact::Told(PROCESS, notice)
+    }
+
+    #[test]
+    fn a_completion_that_is_told_too_early_breaks_it() {
+        let (mut invariant, mut facts) = (NewsIsTrue::default(), Facts::default());
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let completed = Fact::AttemptToldCompleted(AttemptId(1), CheckpointId(1));
+        assert!(show(&mut invariant, &mut facts, completed.clone()).is_err());
+        commit(&mut invariant, &mut facts, vec![complete(1, &[], &[])]).expect("completes");
+        show(&mut invariant, &mut facts, completed).expect("it is so");
+        let subsumed = told(Notice::Subsumed {
+            checkpoint: CheckpointId(1),
+        });
+        assert!(show(&mut invariant, &mut facts, subsumed).is_err());
+    }
+
+    #[test]
+    fn a_pin_that_no_record_holds_breaks_it() {
+        let (mut invariant, mut facts) = (NewsIsTrue::default(), Facts::default());
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        commit(&mut invariant, &mut facts, vec![complete(1, &[], &[])]).expect("completes");
+        let (checkpoint, owner) = (CheckpointId(1), PinOwner("reader".to_owned()));
+        let wish = PinWish {
+            checkpoint: Some(checkpoint),
+            owner: owner.clone(),
+            begins: true,
+        };
+        let request = RequestId(7);
+        let asked = Fact::PinAsked(PROCESS, request, wish);
+        show(&mut invariant, &mut facts, asked.clone()).expect("a wish");
+        let done = told(Notice::Done { request });
+        assert!(show(&mut invariant.clone(), &mut facts.clone(), done.clone()).is_err());
+        let pin = Change::Pin { checkpoint, owner };
+        commit(&mut invariant, &mut facts, vec![pin]).expect("pins");
+        show(&mut invariant, &mut facts, done).expect("it is so");
+    }
+
+    #[test]
+    fn an_end_that_leaves_something_untold_breaks_it() {
+        let (mut invariant, mut facts) = (NewsIsTrue::default(), Facts::default());
+        let (checkpoint, request) = (CheckpointId(1), RequestId(1));
+        let asked = Fact::CheckpointAsked(PROCESS, request);
+        show(&mut invariant, &mut facts, asked).expect("a wish");
+        let end = told(Notice::Closed);
+        assert!(show(&mut invariant, &mut facts, end.clone()).is_err());
+        let triggered = told(Notice::Triggered {
+            request: Some(request),
+            checkpoint,
+        });
+        show(&mut invariant, &mut facts, triggered).expect("an answer");
+        assert!(show(&mut invariant, &mut facts, end.clone()).is_err());
+        let unknown = told(Notice::Unknown {
+            checkpoints: vec![checkpoint],
+            requests: Vec::new(),
+            broken: None,
+        });
+        show(&mut invariant, &mut facts, unknown).expect("an outcome");
+        show(&mut invariant, &mut facts, end).expect("all is told");
+    }
+}
