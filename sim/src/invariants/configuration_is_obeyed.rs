@@ -13,6 +13,8 @@ use crate::oracle::facts::{Fact, Facts, ProcessId};
 
 /// After how many commits of a leader without faults the tail must have become short.
 const QUIET_COMMITS: u32 = 16;
+/// How long what waits after failures may wait once they have stopped, in microseconds.
+const SETTLED: u64 = 1_000_000;
 /// How many more objects `CURRENT` may name than twice its records: the manifest is read and written
 /// while commits go on.
 const TAIL_ROOM: usize = 16;
@@ -26,7 +28,9 @@ pub struct ConfigurationIsObeyed {
     to_restore: BTreeMap<(ProcessId, RequestId), CheckpointId>,
     /// What was to be restored when the completion that comes next may have been built.
     was_to_restore: BTreeSet<CheckpointId>,
-    /// Commits of this leader since faults have stopped.
+    /// When faults have stopped.
+    quiet_since: Option<u64>,
+    /// Commits of this leader since everything settled then.
     quiet_commits: u32,
 }
 
@@ -60,6 +64,11 @@ impl ConfigurationIsObeyed {
     fn restore_is_over(&mut self, process: ProcessId, request: RequestId) {
         let over = self.to_restore.remove(&(process, request));
         self.was_to_restore.extend(over);
+    }
+
+    fn is_settled(&self, facts: &Facts) -> bool {
+        let settled = self.quiet_since.map(|since| since.saturating_add(SETTLED));
+        settled.is_some_and(|settled| settled < facts.now)
     }
 
     /// While faults strike, the whole manifest may not find its way into the store.
@@ -136,7 +145,11 @@ impl Invariant for ConfigurationIsObeyed {
                 self.restore_is_over(*process, *request);
                 Ok(())
             }
-            Fact::CurrentNames(names) if facts.is_quiet => self.tail(facts, names.len()),
+            Fact::Healed => {
+                self.quiet_since = Some(facts.now);
+                Ok(())
+            }
+            Fact::CurrentNames(names) if self.is_settled(facts) => self.tail(facts, names.len()),
             Fact::Committed(record) => {
                 let (condemned, may) =
                     (facts.durable.tombstones.len(), facts.config.tombstones_max);
@@ -225,6 +238,36 @@ mod tests {
             vec![complete(2, &[file(1, 2)], &[])],
         );
         assert!(verdict.is_err());
+    }
+
+    #[test]
+    fn a_tail_that_grows_breaks_it() {
+        let (mut invariant, mut facts) = (ConfigurationIsObeyed::default(), Facts::default());
+        facts.config.tail_records_max = 4;
+        show(&mut invariant, &mut facts, Fact::Healed).expect("faults stop");
+        facts.now = SETTLED + 1;
+        let named = |version| stillpoint::protocol::id::ManifestName {
+            version: stillpoint::protocol::id::Version(version),
+            epoch: stillpoint::protocol::id::Epoch(1),
+            nonce: stillpoint::protocol::id::Nonce(version),
+        };
+        let tail = |records: u64| Fact::CurrentNames((1..=records).map(named).collect());
+        for records in 1..=24 {
+            show(&mut invariant, &mut facts, tail(records)).expect("it is to be written soon");
+        }
+        assert!(show(&mut invariant, &mut facts, tail(25)).is_err());
+    }
+
+    #[test]
+    fn too_many_tombstones_break_it() {
+        let (mut invariant, mut facts) = (ConfigurationIsObeyed::default(), Facts::default());
+        facts.config.tombstones_max = 1;
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let condemn = |number| Change::Condemn {
+            files: vec![name(1, number)],
+        };
+        commit(&mut invariant, &mut facts, vec![condemn(1)]).expect("there is room");
+        assert!(commit(&mut invariant, &mut facts, vec![condemn(2)]).is_err());
     }
 
     #[test]

@@ -236,4 +236,17 @@ mod tests {
         }
         assert!(show(&mut invariant, &mut facts, cut(4)).is_err());
     }
+
+    #[test]
+    fn going_on_without_being_named_breaks_it() {
+        let (mut invariant, mut facts) = (StaleIsPowerless::default(), Facts::default());
+        let attempt = AttemptId(1);
+        let acknowledged = |id| Fact::Acknowledged(attempt, CheckpointId(id), Vec::new());
+        let heard = |epoch| Fact::EpochHeard(attempt, Epoch(epoch));
+        let not_named = |epoch| Fact::NotNamedHeard(attempt, Epoch(epoch));
+        for fact in [heard(2), not_named(1), acknowledged(1), not_named(2)] {
+            show(&mut invariant, &mut facts, fact).expect("a leader of the past says so");
+        }
+        assert!(show(&mut invariant, &mut facts, acknowledged(2)).is_err());
+    }
 }
