@@ -140,7 +140,7 @@ impl World {
             return message;
         }
         let (attempt, checkpoint) = (acknowledge.attempt, acknowledge.checkpoint);
-        let kind = choices.weighted(&[16, 2, 2, 2, 3, 3, 1], Label::Garbled);
+        let kind = choices.weighted(&[24, 2, 2, 2, 3, 3, 1], Label::Garbled);
         let durable = &self.watch.facts.durable;
         let subtask = acknowledge.subtask;
         if kind == 6 {
