@@ -11,7 +11,7 @@ use stillpoint::protocol::manifest::{Change, Record};
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts};
 
-/// The promise, with the line of everything that has completed.
+/// The promise, with the line of everything that is retained.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NewestAreRetained {
     parents: BTreeMap<CheckpointId, CheckpointId>,
@@ -39,14 +39,17 @@ impl NewestAreRetained {
                 _ => {}
             }
         }
+        let retained = &facts.durable.retained;
+        self.parents.retain(|child, _| retained.contains_key(child));
+        let before = std::mem::take(&mut self.before);
         let mut at = completed;
         for _ in 1..facts.config.num_retained {
             let parent = at.and_then(|at| self.parents.get(&at).copied());
-            at = parent.filter(|parent| self.before.contains(parent));
+            at = parent.filter(|parent| before.contains(parent));
             let Some(wanted) = at else {
                 break;
             };
-            if !facts.durable.retained.contains_key(&wanted) {
+            if !retained.contains_key(&wanted) {
                 return Self::broken(format!(
                     "{wanted} is dropped, one of the newest {} of its line",
                     facts.config.num_retained

@@ -115,6 +115,9 @@ impl TimesAreObeyed {
         let (Some(started), AbortReason::Expired) = (started, reason) else {
             return Ok(());
         };
+        if facts.config.timeout == u64::MAX {
+            return Ok(());
+        }
         let due = started.saturating_add(facts.config.timeout);
         if (due..=self.latest(process, due)).contains(&facts.now) {
             return Ok(());
@@ -171,10 +174,10 @@ impl TimesAreObeyed {
         self.periodic.remove(&process);
     }
 
-    fn committed(&self, changes: &[Change]) -> Verdict {
+    fn committed(&mut self, changes: &[Change]) -> Verdict {
         for change in changes {
             if let Change::Complete(completion) = change
-                && let Some(cut) = self.cuts.get(&completion.checkpoint)
+                && let Some(cut) = self.cuts.remove(&completion.checkpoint)
                 && completion.cut_at.0 != cut / 1000
             {
                 return Self::broken(format!(

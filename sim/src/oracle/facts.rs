@@ -179,6 +179,15 @@ pub struct Configured {
     pub tail_records_max: usize,
 }
 
+impl Configured {
+    /// Nothing is expected of times: where timers are fired by choice, none passes.
+    pub fn forget_times(&mut self) {
+        self.interval = None;
+        self.timeout = u64::MAX;
+        (self.min_pause, self.min_pause_max) = (0, 0);
+    }
+}
+
 impl Default for Configured {
     fn default() -> Self {
         Self {

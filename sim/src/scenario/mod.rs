@@ -500,6 +500,7 @@ fn run_for(world: &mut World, time: u64, choices: &mut Choices) -> Result<(), Vi
         world.step(choices)?;
     }
     world.now = end;
+    world.watch.facts.now = end;
     Ok(())
 }
 

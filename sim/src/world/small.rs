@@ -115,6 +115,7 @@ impl SmallWorld {
     #[must_use]
     pub fn new(bounds: &Bounds) -> Self {
         let mut world = World::new(profile(bounds));
+        world.watch.facts.config.forget_times();
         world.contents = Contents::named_by_content();
         world.writing = false;
         let mut choices = Choices::replayed(&[]);
