@@ -98,6 +98,10 @@ impl Observer {
         }
         let epoch = record.epoch.0;
         let mut names = pinned(&before, &now);
+        let completes = |change: &Change| matches!(change, Change::Complete(_));
+        if !names.is_empty() && record.changes.iter().any(completes) {
+            self.end("what a pin keeps goes with the completion after its end");
+        }
         for change in &record.changes {
             match change {
                 Change::Claim { .. } => {

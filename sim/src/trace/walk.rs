@@ -58,7 +58,9 @@ pub fn walk(seed: u64, bounds: &Bounds, graph: &Graph) -> Walk {
 
 /// Whether a step is one that the configuration does not allow at all.
 fn leaves(seen: &Seen, bounds: &Bounds) -> bool {
-    seen.by.contains(&"ForgetBase") && !bounds.forget_bases
+    let pins = seen.by.iter().filter(|by| **by == "GuestPin").count() as u64;
+    // In which order pins came and went within a step is not seen.
+    (seen.by.contains(&"ForgetBase") && !bounds.forget_bases) || pins > bounds.max_pins
 }
 
 /// Whether a step may be a fault and none is left.

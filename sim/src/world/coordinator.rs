@@ -674,6 +674,9 @@ impl World {
 
     /// A user pins a retained checkpoint, or ends a pin.
     pub(super) fn pin_or_unpin(&mut self, id: ProcessId, choices: &mut Choices) {
+        if self.profile.is_modelled && self.is_committing(id) {
+            return;
+        }
         let durable = &self.watch.facts.durable;
         let pins: Vec<_> = durable.pins.iter().cloned().collect();
         let retained: Vec<CheckpointId> = durable.retained.keys().copied().collect();

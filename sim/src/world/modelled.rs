@@ -6,6 +6,7 @@
 //!  Lead --> Attach --> Attached    at once, while the leader listens
 //!  Acknowledge --> Answered        at once, while the leader has no commit under way
 //!  news                            comes as long as it is true, or is lost
+//!  a user's pin                    asked for while no commit is under way: what waits to be pinned is kept
 //!  upload                          lands while a snapshot holds its file, or is cancelled
 //! ```
 //!
