@@ -45,7 +45,7 @@ fn scenarios_play_as_they_say() {
             let expected = scenario.expected.join("\n  ");
             writeln!(wrong, "{name}:\n  {found}\nnot\n  {expected}").unwrap();
         }
-        if let Some(violation) = outcome.violation
+        if let Some(violation) = &outcome.ended.violation
             && scenario.hold_open().is_none()
         {
             writeln!(wrong, "{name}: {violation}").unwrap();

@@ -37,28 +37,31 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `settings` | what the world is like, read and written |
+//! | `outcome` | what came of it, and what may be expected |
 //! | `written` | the scenario of a run that was shrunk |
 
+mod outcome;
 mod settings;
 mod written;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use stillpoint::protocol::coordinator::AbortReason;
 use stillpoint::protocol::id::{CheckpointId, OperatorId, SubtaskId};
 use stillpoint::protocol::marks::{self, Guard};
 
+pub use self::outcome::Outcome;
+use self::outcome::{expectation, outcome_of, verdict};
 use self::settings::{micros, number, read_setting};
 pub use self::written::write;
 use crate::choice::{Choice, Choices, Label, Subject};
 use crate::invariants::Violation;
 use crate::profile::{Length, Profile, StoreKind};
-use crate::run::{finish, panicked, run};
+use crate::run::{Ended, ended, finish, panicked, run};
+use crate::shrink::is_setting;
 use crate::world::World;
 use crate::world::frames::Frames;
 use crate::world::script::{MESSAGE_KINDS, MessageEffect, REQUEST_KINDS, RequestEffect, Rule};
-use crate::world::story::Told;
 
 /// The longest that an `until` waits, in microseconds of the world's time.
 const PATIENCE: u64 = 60_000_000;
@@ -120,17 +123,6 @@ enum Order {
     PowerCut,
 }
 
-/// What came of a scenario.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// In lines, as scenario files expect it.
-    pub lines: Vec<String>,
-    /// The broken promise, if one is broken.
-    pub violation: Option<Violation>,
-    /// What happened.
-    pub told: Told,
-}
-
 impl Scenario {
     /// Reads a scenario.
     ///
@@ -145,28 +137,61 @@ impl Scenario {
             expected: Vec::new(),
         };
         let mut in_outcome = false;
+        let mut last = 1;
         for (index, line) in text.lines().enumerate() {
             let content = line.split('#').next().unwrap_or_default().trim();
             if content.is_empty() {
                 continue;
             }
-            if content == "outcome" {
+            last = index + 1;
+            let read = if content == "outcome" && !in_outcome {
                 in_outcome = true;
+                Ok(())
             } else if in_outcome {
-                scenario.expected.push(content.to_owned());
+                scenario.expect(content)
             } else {
-                scenario.read(content).map_err(|reason| BadLine {
-                    line: index + 1,
-                    reason,
-                })?;
-            }
+                scenario.read(content)
+            };
+            read.map_err(|reason| BadLine { line: last, reason })?;
         }
+        scenario
+            .whole(in_outcome)
+            .map_err(|reason| BadLine { line: last, reason })?;
         let config = &scenario.profile.config;
         config.validate().map_err(|bad| BadLine {
             line: 1,
             reason: bad.to_string(),
         })?;
         Ok(scenario)
+    }
+
+    /// Reads a line of the outcome. The last one says whether the promises held.
+    fn expect(&mut self, line: &str) -> Result<(), String> {
+        if self.is_judged() {
+            return Err("nothing comes after what is said of the promises".to_owned());
+        }
+        let line = expectation(line)?;
+        if self.choices.is_some() && !line.starts_with("promise ") {
+            return Err("of a seeded world only what is said of the promises is known".to_owned());
+        }
+        self.expected.push(line);
+        Ok(())
+    }
+
+    fn is_judged(&self) -> bool {
+        let last = self.expected.last();
+        last.is_some_and(|line| line.starts_with("promise "))
+    }
+
+    /// Whether something is told, to its end.
+    fn whole(&self, has_outcome: bool) -> Result<(), String> {
+        if self.orders.is_empty() && self.choices.is_none() {
+            return Err("nothing happens: neither `world seeded` nor an order".to_owned());
+        }
+        if has_outcome && !self.is_judged() {
+            return Err("an outcome ends with `promise held` or `promise broken: NAME`".to_owned());
+        }
+        Ok(())
     }
 
     fn read(&mut self, line: &str) -> Result<(), String> {
@@ -183,7 +208,13 @@ impl Scenario {
                 let guard = Guard::parse(name);
                 self.hold_open = Some(guard.ok_or_else(|| format!("there is no guard {name:?}"))?);
             }
-            (["choose", words @ ..], Some(choices)) => choices.push(read_choice(words)?),
+            (["choose", words @ ..], Some(choices)) => {
+                let choice = read_choice(words)?;
+                if choices.iter().any(|other| place(other) == place(&choice)) {
+                    return Err("this is chosen twice".to_owned());
+                }
+                choices.push(choice);
+            }
             (words, choices) => {
                 if read_setting(&mut self.profile, words)? {
                     if has_begun {
@@ -256,13 +287,41 @@ impl Scenario {
     }
 
     fn play_choices(&self, choices: &[Choice]) -> Outcome {
-        let choices = Choices::replayed(choices);
-        let ended = run(choices, Length::Short, Some(self.profile.clone()), true);
+        let ended = self.with_choices(choices, true);
         Outcome {
             lines: vec![verdict(ended.violation.as_ref())],
-            violation: ended.violation,
-            told: ended.told,
+            ended,
         }
+    }
+
+    fn with_choices(&self, choices: &[Choice], listen: bool) -> Ended {
+        let choices = Choices::replayed(choices);
+        run(choices, Length::Short, Some(self.profile.clone()), listen)
+    }
+
+    /// The first of its choices that is greater than any that there was to choose from. A choice that
+    /// the run does not come to, as may be on another revision, is none.
+    #[must_use]
+    pub fn beyond_range(&self, outcome: &Outcome) -> Option<Choice> {
+        let choices = self.choices.as_deref()?;
+        let made = |ended: &Ended, wanted: &Choice| {
+            let mut made = ended.choices.iter().copied();
+            made.find(|choice| place(choice) == place(wanted))
+        };
+        marks::hold_open(self.hold_open);
+        let found = (0..choices.len()).find(|index| {
+            let wanted = &choices[*index];
+            if let Some(made) = made(&outcome.ended, wanted) {
+                return made.value != wanted.value;
+            }
+            // It was not come to, or its answer was taken for the benign one. With the least other
+            // answer the run is the same until it is come to.
+            let mut least = choices.to_vec();
+            least[*index].value = 1;
+            wanted.value > 1 && made(&self.with_choices(&least, false), wanted).is_some()
+        });
+        marks::hold_open(None);
+        found.map(|index| choices[index])
     }
 
     fn play_orders(&self) -> Outcome {
@@ -292,18 +351,14 @@ impl Scenario {
         lines.push(verdict(violation.as_ref()));
         Outcome {
             lines,
-            violation,
-            told: world.take_told(),
+            ended: ended(&mut world, &choices, violation),
         }
     }
 }
 
-/// The last line of an outcome.
-fn verdict(violation: Option<&Violation>) -> String {
-    match violation {
-        None => "promise held".to_owned(),
-        Some(violation) => format!("promise broken: {}", violation.promise),
-    }
+/// Where a choice is made.
+fn place(choice: &Choice) -> (Label, Subject, u32) {
+    (choice.label, choice.subject, choice.place)
 }
 
 fn read_choice(words: &[&str]) -> Result<Choice, String> {
@@ -316,12 +371,19 @@ fn read_choice(words: &[&str]) -> Result<Choice, String> {
         }
         _ => return Err("a choice is: label, what it is about, place, value".to_owned()),
     };
-    Ok(Choice {
+    let choice = Choice {
         label: Label::parse(label).ok_or_else(|| format!("nothing is called {label:?}"))?,
         subject,
         place: number(place)?,
         value: number(value)?,
-    })
+    };
+    if is_setting(&choice) {
+        return Err("what the world is like is said by settings".to_owned());
+    }
+    if choice.value == 0 {
+        return Err("0 is the benign choice, which is made wherever nothing is said".to_owned());
+    }
+    Ok(choice)
 }
 
 /// A world without faults, interval or writes: everything happens by order.
@@ -515,56 +577,6 @@ fn wait(
     Ok(())
 }
 
-/// What a user has seen by now.
-fn outcome_of(world: &World) -> Vec<String> {
-    let facts = &world.watch.facts;
-    let list = |ids: &mut dyn Iterator<Item = u64>| {
-        let words: Vec<String> = ids.map(|id| id.to_string()).collect();
-        if words.is_empty() {
-            "none".to_owned()
-        } else {
-            words.join(" ")
-        }
-    };
-    let mut lines = vec![
-        format!(
-            "completed {}",
-            list(&mut facts.completed.iter().map(|id| id.0))
-        ),
-        format!(
-            "retained {}",
-            list(&mut facts.durable.retained.keys().map(|id| id.0))
-        ),
-        format!("epoch {}", facts.durable.epoch.0),
-    ];
-    for (checkpoint, reason) in &facts.aborted {
-        lines.push(format!("aborted {} {}", checkpoint.0, name_of(reason)));
-    }
-    for (checkpoint, subtask) in &facts.restored {
-        lines.push(format!(
-            "restored {} by {}.{}",
-            checkpoint.0, subtask.operator.0, subtask.index
-        ));
-    }
-    lines
-}
-
-fn name_of(reason: &AbortReason) -> &'static str {
-    match reason {
-        AbortReason::Expired => "expired",
-        AbortReason::Declined(..) => "declined",
-        AbortReason::Contradiction(..) => "contradiction",
-        AbortReason::Subsumed => "subsumed",
-        AbortReason::AttemptEnded(_) => "attempt-ended",
-        AbortReason::Cancelled => "cancelled",
-        AbortReason::Closed => "closed",
-        AbortReason::CommitFailed(_) => "commit-failed",
-        AbortReason::Deposed(_) => "deposed",
-        AbortReason::Broken(_) => "broken",
-        _ => "other",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -577,6 +589,42 @@ mod tests {
         assert_eq!(bad.line, 2);
         assert!(Scenario::parse("call swap explode\n").is_err());
         assert!(Scenario::parse("retained 0\n").is_err());
+    }
+
+    #[test]
+    fn a_file_says_what_happens_and_how_it_ends() {
+        for bad in [
+            "",
+            "# only words\n",
+            "store object\n",
+            "outcome\npromise held\n",
+            "start\noutcome\n",
+            "start\noutcome\ncompleted 1\n",
+            "start\noutcome\npromise kept\n",
+            "start\noutcome\npromise broken: Nothing\n",
+            "start\noutcome\npromise held\nepoch 1\n",
+            "start\noutcome\ncompleted x\npromise held\n",
+            "start\noutcome\naborted 1 bored\npromise held\n",
+            "start\noutcome\nrestored 1\npromise held\n",
+            "world seeded\noutcome\nepoch 1\npromise held\n",
+            "world seeded\nchoose message-lost 3 0\n",
+            "world seeded\nchoose profile 3 1\n",
+            "world seeded\nchoose message-lost 3 1\nchoose message-lost 3 1\n",
+        ] {
+            assert!(Scenario::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_there_is_no_room_for_is_seen() {
+        let beyond = |value: u32| {
+            let text = format!("world seeded\nchoose message-delay lead 0 {value}\n");
+            let scenario = Scenario::parse(&text).expect("it can be read");
+            scenario.beyond_range(&scenario.play()).is_some()
+        };
+        assert!(!beyond(1));
+        let found: Vec<bool> = (100..120).map(beyond).collect();
+        assert!(found.iter().all(|is_seen| *is_seen), "{found:?}");
     }
 
     #[test]
@@ -599,11 +647,11 @@ mod tests {
 
     #[test]
     fn a_plain_story_ends_well() {
-        let text = "start\nwrite 0.0 1\ntrigger\nuntil completed 1\n\noutcome\ncompleted 1\n";
+        let text = "start\nwrite 0.0 1\ntrigger\nuntil completed 1\n\noutcome\npromise held\n";
         let scenario = Scenario::parse(text).expect("it can be read");
-        assert_eq!(scenario.expected, ["completed 1"]);
+        assert_eq!(scenario.expected, ["promise held"]);
         let outcome = scenario.play();
-        assert_eq!(outcome.violation, None);
+        assert_eq!(outcome.ended.violation, None);
         assert_eq!(outcome.lines[0], "completed 1");
     }
 }
