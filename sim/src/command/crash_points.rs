@@ -40,15 +40,19 @@ fn named(wanted: &CrashPoints) -> Result<Vec<Story>, String> {
     let mut stories = Vec::new();
     for path in &wanted.scenarios {
         let name = path.display().to_string();
-        match story::read(path)?.on_directory() {
+        let scenario = story::read(path)?;
+        let why = if scenario.is_seeded() {
+            "it is told by choices"
+        } else {
+            "only an object store can tell it"
+        };
+        match scenario.on_directory() {
             Some(scenario) => stories.push(Story {
                 arguments: arguments(wanted, Some(&name)),
                 name,
                 scenario,
             }),
-            None => complain!(
-                "{name} is left out: only an object store can tell it, or it is told by choices"
-            ),
+            None => complain!("{name} is left out: {why}"),
         }
     }
     if stories.is_empty() && !wanted.scenarios.is_empty() {

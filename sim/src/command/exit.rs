@@ -46,7 +46,7 @@ impl Exit {
             Self::Held => "every promise held",
             Self::CheckFailed => {
                 "no promise was broken, but a check of the simulator itself failed: a planted fault \
-                 not found, a rare situation not reached, a scenario that ends otherwise than it says"
+                 not found, a rare situation not reached, a scenario that ends otherwise than it says, a specification that says otherwise"
             }
             Self::Usage => {
                 "wrong usage: arguments, a file that can't be read or written, or a full standard output"
@@ -77,11 +77,21 @@ impl Exit {
         exits.max_by_key(|exit| exit.code()).unwrap_or(Self::Held)
     }
 
+    /// This, or that it could not be told if nothing graver is to be said.
+    pub(super) fn unless_unprinted(self) -> Self {
+        if self == Self::Held {
+            Self::Usage
+        } else {
+            self
+        }
+    }
+
     /// This, or that a check of the simulator failed if nothing graver is to be said.
     pub(super) fn unless_missed(self, missed: bool) -> Self {
-        match self {
-            Self::Held if missed => Self::CheckFailed,
-            other => other,
+        if missed && self == Self::Held {
+            Self::CheckFailed
+        } else {
+            self
         }
     }
 }

@@ -276,13 +276,12 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let _ = error.print();
             let exit = if error.use_stderr() {
                 Exit::Usage
             } else {
                 Exit::Held
             };
-            return ExitCode::from(exit.code());
+            return ExitCode::from(output::after(error.print(), exit).code());
         }
     };
     watch::start(arguments.patience.map(Duration::from_millis));

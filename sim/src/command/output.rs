@@ -50,14 +50,18 @@ pub(super) fn is_over() -> bool {
 /// nobody wanted it, or if there is something graver to be said.
 pub(super) fn end(exit: Exit) -> Exit {
     let mut trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let flushed = io::stdout().lock().flush().err();
-    let trouble = trouble.take().or(flushed);
-    let Some(error) = trouble.filter(|error| error.kind() != ErrorKind::BrokenPipe) else {
+    let flushed = io::stdout().lock().flush();
+    after(trouble.take().map_or(flushed, Err), exit)
+}
+
+/// The status to end with after something was printed, or could not be.
+pub(super) fn after(printed: io::Result<()>, exit: Exit) -> Exit {
+    let Some(error) = printed
+        .err()
+        .filter(|error| error.kind() != ErrorKind::BrokenPipe)
+    else {
         return exit;
     };
     complain!("error: can't write to standard output: {error}");
-    match exit {
-        Exit::Held => Exit::Usage,
-        other => other,
-    }
+    exit.unless_unprinted()
 }

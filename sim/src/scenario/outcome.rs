@@ -2,8 +2,8 @@
 
 use stillpoint::protocol::coordinator::AbortReason;
 
+use super::orders::subtask;
 use super::settings::number;
-use super::subtask;
 use crate::invariants::Violation;
 use crate::report::is_promise;
 use crate::run::Ended;
