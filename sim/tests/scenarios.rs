@@ -45,6 +45,9 @@ fn scenarios_play_as_they_say() {
             let expected = scenario.expected.join("\n  ");
             writeln!(wrong, "{name}:\n  {found}\nnot\n  {expected}").unwrap();
         }
+        if let Some(choice) = scenario.beyond_range(&outcome) {
+            writeln!(wrong, "{name}: there is less to choose from than {choice}").unwrap();
+        }
         if let Some(violation) = &outcome.ended.violation
             && scenario.hold_open().is_none()
         {

@@ -36,7 +36,7 @@ pub(super) fn heed() -> Result<(), String> {
             if ASKED.swap(exit.code(), Ordering::Relaxed) != 0 {
                 std::process::exit(i32::from(exit.code()));
             }
-            complain!("ending at the next seed; once more ends at once");
+            complain!("ending after what is under way; once more ends at once");
         }
     });
     Ok(())

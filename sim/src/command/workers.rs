@@ -1,6 +1,7 @@
 //! The loop of all commands that run one thing after the other on several threads.
 
 use std::ops::{ControlFlow, Range};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use stillpoint::protocol::marks::{self, Guard};
@@ -22,6 +23,7 @@ pub(super) fn each(
     let next = AtomicU64::new(numbers.start);
     let is_over = AtomicBool::new(false);
     let one = || {
+        let _others = EndsOthers(&is_over);
         marks::hold_open(hold_open);
         while !is_over.load(Ordering::Relaxed) && !interrupt::came() {
             // Never beyond the end: there the numbers would begin anew.
@@ -38,10 +40,26 @@ pub(super) fn each(
         marks::hold_open(None);
     };
     std::thread::scope(|scope| {
-        for _ in 0..super::threads(threads).clamp(1, THREADS_MAX) {
-            scope.spawn(one);
+        let count = super::threads(threads).clamp(1, THREADS_MAX);
+        let handles: Vec<_> = (0..count).map(|_| scope.spawn(one)).collect();
+        for handle in handles {
+            if let Err(panic) = handle.join() {
+                // Its words, and not that a thread has panicked.
+                resume_unwind(panic);
+            }
         }
     });
+}
+
+/// Work that panics is a defect of the simulator's: the other threads need not go on.
+struct EndsOthers<'a>(&'a AtomicBool);
+
+impl Drop for EndsOthers<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]
