@@ -138,18 +138,11 @@ fn what_loops_without_end_is_named_and_ends_the_command() {
     for (asked, repeated) in [
         ("run --length long --seeds 100..900 --json", "replay 1"),
         ("marks --length long --seeds 100..900", "replay 1"),
-        (
-            "digests --length long --seeds 100..900",
-            "replay 100 --length long",
-        ),
+        ("digests --length long --seeds 100..900", "replay 1"),
         ("soak --result stuck.json --start 1000", "replay 1"),
-        (
-            "bugs --guard MaxConcurrent --ranges 1000",
-            "--hold-open MaxConcurrent",
-        ),
+        ("bugs --guard MaxConcurrent --ranges 1000", "replay 100"),
         ("bench --seeds 100000", "replay "),
         ("crash-points", "crash-points"),
-        ("replay 100 --length long", "replay 100 --length long"),
         ("trace --seeds 0..1000 --out traces-stuck", "trace --seeds "),
     ] {
         let words: Vec<&str> = asked.split(' ').chain(["--patience", "1"]).collect();
