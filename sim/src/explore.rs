@@ -48,6 +48,16 @@ pub struct Effort {
     pub threads: usize,
     /// A guard that is held open: a planted fault.
     pub hold_open: Option<Guard>,
+    /// Takes each step, for whoever watches that it ends: see [`Watch`].
+    pub watch: Watch,
+}
+
+/// Does the work, which is the last step of a path within bounds, with a guard held open.
+pub type Watch = fn(&Bounds, Path, Option<Guard>, &mut dyn FnMut());
+
+/// Nobody watches.
+pub fn unwatched(_: &Bounds, _: Path, _: Option<Guard>, work: &mut dyn FnMut()) {
+    work();
 }
 
 /// What an exploration came to.
@@ -131,15 +141,20 @@ impl Path {
             answers,
         }
     }
+
+    /// As [`parse_path`] reads it, with the name of the bounds.
+    #[must_use]
+    pub fn text(&self, bounds: &str) -> String {
+        let answers: Vec<String> = self.answers.iter().map(u32::to_string).collect();
+        format!("{bounds}:{}:{}", self.steps, answers.join("."))
+    }
 }
 
 impl Failure {
     /// The path as [`parse_path`] reads it.
     #[must_use]
     pub fn path_text(&self, bounds: &Bounds) -> String {
-        let answers: Vec<String> = self.path.answers.iter().map(u32::to_string).collect();
-        let steps = self.path.steps;
-        format!("{}:{steps}:{}", bounds.name, answers.join("."))
+        self.path.text(bounds.name)
     }
 }
 
@@ -149,6 +164,7 @@ struct Node {
 }
 
 struct Search {
+    bounds: Bounds,
     effort: Effort,
     frontier: Mutex<VecDeque<Node>>,
     /// Threads that hold a state and may add others.
@@ -166,6 +182,7 @@ struct Search {
 #[must_use]
 pub fn explore(bounds: &Bounds, effort: Effort) -> Explored {
     let search = Search {
+        bounds: bounds.clone(),
         effort,
         frontier: Mutex::default(),
         busy: AtomicUsize::new(0),
@@ -257,7 +274,13 @@ impl Search {
         while let Some(script) = next {
             let mut choices = Choices::scripted_for(script.clone(), labels());
             let mut state = node.state.clone();
-            let stepped = step(&mut state, &mut choices);
+            let mut stepped = Ok(false);
+            // What the script does not answer is answered with 0, here and on a path.
+            let known = node.path.and(&script, script.len());
+            let effort = &self.effort;
+            (effort.watch)(&self.bounds, known, effort.hold_open, &mut || {
+                stepped = step(&mut state, &mut choices);
+            });
             let path = || node.path.and(&script, choices.asked().len());
             if matches!(stepped, Ok(false)) {
                 self.ends.fetch_add(1, Ordering::Relaxed);

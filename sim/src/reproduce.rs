@@ -28,6 +28,23 @@ pub const fn build() -> &'static str {
     }
 }
 
+/// What was built, in words.
+#[must_use]
+pub fn provenance() -> String {
+    format!(
+        "revision {}, features {}, built {}",
+        revision(),
+        features(),
+        build()
+    )
+}
+
+/// The whole command that has the simulator do what these arguments say.
+#[must_use]
+pub fn whole_command(arguments: &str) -> String {
+    format!("cargo run --release -p stillpoint-sim -- {arguments}")
+}
+
 /// The name of a length, as the command line takes it.
 #[must_use]
 pub const fn length_name(length: Length) -> &'static str {
@@ -52,10 +69,7 @@ impl Reproduction {
     /// The whole command that does this again: `replay` it, or `shrink` it.
     #[must_use]
     pub fn command(&self, what: &str) -> String {
-        let mut command = format!(
-            "cargo run --release -p stillpoint-sim -- {what} {}",
-            self.seed
-        );
+        let mut command = whole_command(&format!("{what} {}", self.seed));
         match self.length {
             Length::Short => {}
             Length::Long => command.push_str(" --length long"),
@@ -75,13 +89,7 @@ impl fmt::Display for Reproduction {
         if let Some(guard) = self.hold_open {
             write!(f, ", {} held open", guard.name())?;
         }
-        write!(
-            f,
-            "; revision {}, features {}, built {}",
-            revision(),
-            features(),
-            build()
-        )
+        write!(f, "; {}", provenance())
     }
 }
 

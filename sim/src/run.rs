@@ -64,6 +64,11 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
         Ok(Err(violation)) => Some(violation),
         Err(panic) => Some(panicked(panic.as_ref())),
     };
+    ended(&mut world, &choices, violation)
+}
+
+/// What is to be said of a run that has ended.
+pub(crate) fn ended(world: &mut World, choices: &Choices, violation: Option<Violation>) -> Ended {
     Ended {
         profile: world.profile.clone(),
         events: world.events,
@@ -72,7 +77,7 @@ pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, liste
         struck: world.struck.clone(),
         situations: world.situations.clone(),
         completed: world.watch.facts.completions,
-        waits: waits(&world, violation.as_ref()),
+        waits: waits(world, violation.as_ref()),
         ended_at: world.now,
         told: world.take_told(),
         violation,

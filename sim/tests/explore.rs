@@ -3,7 +3,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test stops")]
 
 use stillpoint::protocol::marks::{self, Guard};
-use stillpoint_sim::explore::{Effort, Explored, bounds, explore, parse_path, replay};
+use stillpoint_sim::explore::{Effort, Explored, bounds, explore, parse_path, replay, unwatched};
 
 /// Faults and the bounds that see them.
 const PLANTED: &[(&str, Guard)] = &[
@@ -24,6 +24,7 @@ fn explored(name: &str, threads: usize, hold_open: Option<Guard>) -> Explored {
         failures_max: 1,
         threads,
         hold_open,
+        watch: unwatched,
     };
     let explored = explore(&bounds::named(name).unwrap(), effort);
     let _ = std::panic::take_hook();

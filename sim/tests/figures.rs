@@ -4,10 +4,13 @@
 //! `STILLPOINT_REWRITE=1 cargo test -p stillpoint-sim --test figures`.
 #![allow(clippy::unwrap_used, reason = "a failing test stops")]
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
+use stillpoint::protocol::marks::Guard;
 
 fn here(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -115,6 +118,26 @@ fn median(mut numbers: Vec<u64>) -> u64 {
     numbers[numbers.len() / 2]
 }
 
+/// The names of a result's rows.
+fn names(rows: &[Value]) -> BTreeSet<&str> {
+    rows.iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect()
+}
+
+/// What came after the results were written, and what has gone since; a sentence, if there is any.
+fn unmeasured<'a>(there: impl IntoIterator<Item = &'a str>, measured: &[Value]) -> String {
+    let (there, measured): (BTreeSet<_>, _) = (there.into_iter().collect(), names(measured));
+    let gone: Vec<_> = measured.difference(&there).collect();
+    assert!(gone.is_empty(), "measured and not there: {gone:?}");
+    let new = there.difference(&measured);
+    let new: Vec<_> = new.map(|name| format!("`{name}`")).collect();
+    if new.is_empty() {
+        return String::new();
+    }
+    format!(" Not measured yet: {}.", new.join(", "))
+}
+
 fn bugs() -> String {
     let bugs = result("bugs.json");
     let bugs = bugs.as_array().unwrap();
@@ -125,13 +148,14 @@ fn bugs() -> String {
     };
     let mut text = format!(
         "`bugs --ranges 25 --stories`: {} planted, {} found in each range; median {} seeds, worst {}; \
-         stories of {} steps in the middle.\n\n\
+         stories of {} steps in the middle.{}\n\n\
          | guard held open | median | worst | steps | promises broken first |\n|---|---:|---:|---:|---|\n",
-        bugs.len(),
+        Guard::ALL.len(),
         bugs.iter().filter(|bug| bug["found"] == true).count(),
         median(column("median_seeds")),
         column("worst_seeds").into_iter().max().unwrap(),
         median(column("story_steps")),
+        unmeasured(Guard::ALL.iter().map(|guard| guard.name()), bugs),
     );
     for bug in bugs {
         let promises = bug["promises"].as_object().unwrap();
@@ -170,24 +194,53 @@ fn struck() -> String {
     text
 }
 
+/// Every situation, with the reason why no seed need reach it, if there is one.
+fn situations() -> Vec<(String, Option<String>)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_stillpoint-sim"))
+        .args(["marks", "--seeds", "0..1", "--json"])
+        .output()
+        .unwrap();
+    let rows: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let rows = rows.as_array().unwrap().iter();
+    rows.map(|row| (text(&row["name"]).unwrap(), text(&row["only_by_hand"])))
+        .collect()
+}
+
 fn marks() -> String {
     let marks = result("marks.json");
+    let marks = marks.as_array().unwrap();
+    let situations = situations();
     let seeds = 20_000;
     let mut rare: Vec<_> = marks
-        .as_array()
-        .unwrap()
         .iter()
         .map(|mark| (number(&mark["seeds"]), mark["name"].as_str().unwrap()))
-        .filter(|(reached, _)| *reached > 0 && reached * 10 < seeds)
+        .filter(|(reached, _)| reached * 10 < seeds)
         .collect();
     rare.sort_unstable();
+    let (never, rare): (Vec<_>, Vec<_>) = rare.into_iter().partition(|(reached, _)| *reached == 0);
     assert!(rare.len() >= 40, "only {} rare situations", rare.len());
     let mut text = format!(
-        "`marks --seeds 0..{seeds}`: {} rare ones.\n\n| situation | one seed in |\n|---|---:|\n",
-        rare.len()
+        "`marks --seeds 0..{seeds}`: {} rare ones of {}.{}\n\n| situation | one seed in |\n|---|---:|\n",
+        rare.len(),
+        situations.len(),
+        unmeasured(situations.iter().map(|(name, _)| name.as_str()), marks)
     );
     for (reached, name) in rare {
         writeln!(text, "| `{name}` | {} |", seeds / reached).unwrap();
+    }
+    write!(
+        text,
+        "\n{} more were never reached. None of them need be, and the machines' own tests reach them:\n\n\
+         | situation | why no seed need reach it |\n|---|---|\n",
+        never.len()
+    )
+    .unwrap();
+    for (_, name) in never {
+        let known = situations.iter().find(|(other, _)| other == name);
+        let why = known.and_then(|(_, why)| why.as_deref());
+        let why = why.unwrap_or_else(|| panic!("{name} was never reached, for no reason"));
+        writeln!(text, "| `{name}` | {why} |").unwrap();
     }
     text
 }

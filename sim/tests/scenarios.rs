@@ -45,7 +45,10 @@ fn scenarios_play_as_they_say() {
             let expected = scenario.expected.join("\n  ");
             writeln!(wrong, "{name}:\n  {found}\nnot\n  {expected}").unwrap();
         }
-        if let Some(violation) = outcome.violation
+        if let Some(choice) = scenario.beyond_range(&outcome) {
+            writeln!(wrong, "{name}: there is less to choose from than {choice}").unwrap();
+        }
+        if let Some(violation) = &outcome.ended.violation
             && scenario.hold_open().is_none()
         {
             writeln!(wrong, "{name}: {violation}").unwrap();

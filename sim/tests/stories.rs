@@ -64,6 +64,7 @@ fn story(guard: Guard) -> Option<Result<usize, String>> {
     };
     let outcome = scenario.play();
     let is_same = outcome
+        .ended
         .violation
         .is_some_and(|found| found.promise == promise);
     if !is_same || outcome.lines != scenario.expected {

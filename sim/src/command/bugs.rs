@@ -2,17 +2,26 @@
 //! draws. Whoever sees nothing here sees nothing anywhere.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
 use std::time::Instant;
 
 use serde_json::json;
 use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::choice::Choices;
-use stillpoint_sim::invariants::Class;
 use stillpoint_sim::profile::Length;
-use stillpoint_sim::run::{run, run_seed};
+use stillpoint_sim::reproduce::Reproduction;
+use stillpoint_sim::run::run;
 use stillpoint_sim::shrink;
 
-use super::Bugs;
+use super::exit::Exit;
+use super::output::say;
+use super::seeds::{shared, watched};
+use super::watch::{self, Doing};
+use super::{Bugs, interrupt, workers};
+
+/// The first seed of the first range.
+const START: u64 = 1_000_000;
 
 /// What became of one planted fault.
 struct Found {
@@ -53,50 +62,56 @@ impl Found {
     }
 }
 
-pub(super) fn bugs(bugs: &Bugs, json: bool) -> Option<Class> {
+pub(super) fn bugs(bugs: &Bugs, json: bool) -> Result<Exit, String> {
     super::seeds::silence_panics();
+    let seeds = bugs.ranges.checked_mul(bugs.seeds_max);
+    if seeds.and_then(|seeds| START.checked_add(seeds)).is_none() {
+        return Err("there are not so many seeds".to_owned());
+    }
+    interrupt::heed()?;
     let wanted: Vec<Guard> = match bugs.guard {
         Some(guard) => vec![guard],
         None => Guard::ALL.to_vec(),
     };
-    let next = std::sync::Mutex::new(wanted.into_iter());
-    let all = std::sync::Mutex::new(Vec::new());
-    let threads = super::threads(0);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let guard = next.lock().ok().and_then(|mut next| next.next());
-                    let Some(guard) = guard else {
-                        break;
-                    };
-                    let found = find(guard, bugs);
-                    if let Ok(mut all) = all.lock() {
-                        all.push(found);
-                    }
-                }
-            });
+    let all = Mutex::new(Vec::new());
+    workers::each(0, 0..wanted.len() as u64, None, |number| {
+        let guard = wanted[number as usize];
+        marks::hold_open(Some(guard));
+        let found = find(guard, bugs);
+        marks::hold_open(None);
+        // Of a guard whose seeds were cut short nothing is known.
+        if let Some(found) = found {
+            shared(&all).push(found);
         }
+        ControlFlow::Continue(())
     });
-    let mut all: Vec<Found> = all.into_inner().unwrap_or_default();
+    let mut all = std::mem::take(&mut *shared(&all));
     all.sort_by_key(|found| found.guard);
     report(&all, json);
     let missed = all.iter().any(|found| !found.is_found());
-    missed.then_some(Class::Safety)
+    Ok(Exit::Held.unless_missed(missed))
 }
 
-fn find(guard: Guard, bugs: &Bugs) -> Found {
-    marks::hold_open(Some(guard));
+fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
     let started = Instant::now();
+    let of = |seed| Reproduction {
+        seed,
+        length: Length::Short,
+        hold_open: Some(guard),
+    };
     let mut seeds = Vec::new();
     let mut promises = BTreeMap::new();
     let mut first = None;
     for range in 0..bugs.ranges {
-        let start = 1_000_000 + range * bugs.seeds_max;
-        let found = (start..start + bugs.seeds_max).find_map(|seed| {
-            let violation = run_seed(seed, Length::Short).violation?;
+        let start = START + range * bugs.seeds_max;
+        let mut left = (start..start + bugs.seeds_max).take_while(|_| !interrupt::came());
+        let found = left.find_map(|seed| {
+            let violation = watched(of(seed)).violation?;
             Some((seed, violation))
         });
+        if found.is_none() && interrupt::came() {
+            return None;
+        }
         if let Some((seed, violation)) = &found {
             first.get_or_insert(*seed);
             *promises.entry(violation.promise).or_default() += 1;
@@ -108,19 +123,22 @@ fn find(guard: Guard, bugs: &Bugs) -> Found {
         }
     }
     let millis = started.elapsed().as_millis();
-    let story_steps = first.filter(|_| bugs.stories).map(|seed| {
-        let ended = run(Choices::seeded(seed), Length::Short, None, false);
-        let shrunk = shrink::shrink(&ended, shrink::TRIES);
-        shrunk.choices.len()
-    });
-    marks::hold_open(None);
-    Found {
+    let story_steps = first
+        .filter(|_| bugs.stories && !interrupt::came())
+        .map(|seed| {
+            let shrunk = watch::during(Doing::Shrinking(of(seed)), || {
+                let ended = run(Choices::seeded(seed), Length::Short, None, false);
+                shrink::shrink(&ended, shrink::TRIES)
+            });
+            shrunk.choices.len()
+        });
+    Some(Found {
         guard,
         millis: millis / u128::from(u32::try_from(seeds.len().max(1)).unwrap_or(1)),
         seeds,
         promises,
         story_steps,
-    }
+    })
 }
 
 /// Milliseconds as a number of seconds, written without arithmetic on floats.
@@ -146,16 +164,20 @@ fn report(all: &[Found], json: bool) {
                 })
             })
             .collect();
-        println!("{}", serde_json::Value::Array(rows));
+        say!("{}", interrupt::document(rows.into()));
         return;
     }
     let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
-    println!(
+    say!(
         "{:<36} {:>7} {:>7} {:>8} {:>6}  promise",
-        "guard held open", "median", "worst", "ms", "steps"
+        "guard held open",
+        "median",
+        "worst",
+        "ms",
+        "steps"
     );
     for found in all {
-        println!(
+        say!(
             "{:<36} {:>7} {:>7} {:>8} {:>6}  {}",
             found.guard.name(),
             number(found.median()),
@@ -166,5 +188,9 @@ fn report(all: &[Found], json: bool) {
         );
     }
     let missed = all.iter().filter(|found| !found.is_found()).count();
-    println!("{} planted, {missed} missed", all.len());
+    say!(
+        "{} planted, {missed} missed{}",
+        all.len(),
+        interrupt::words()
+    );
 }

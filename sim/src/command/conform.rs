@@ -15,8 +15,9 @@ use stillpoint::protocol::marks::Guard;
 use stillpoint_sim::conform;
 use stillpoint_sim::conform::graph::Graph;
 use stillpoint_sim::conform::search::{Effort, Explored};
-use stillpoint_sim::invariants::Class;
 
+use super::exit::Exit;
+use super::output::{complain, say};
 use super::walks::Walks;
 
 /// Steps that are told of each that only one side has.
@@ -35,7 +36,7 @@ pub(super) struct Conform {
     #[arg(long, default_value = "")]
     only: String,
     /// How many threads explore; 0 takes as many as there are processors.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = super::parse_threads)]
     pub(super) threads: usize,
     /// Hold this guard open: a planted fault. Ends at the first difference.
     #[arg(long, value_parser = super::seeds::parse_guard)]
@@ -67,7 +68,7 @@ struct Compared<'a> {
 type Dumps = BTreeMap<String, Graph>;
 
 /// Compares everything that is asked for.
-pub(super) fn conform(wanted: &Conform, json: bool) -> Result<Option<Class>, String> {
+pub(super) fn conform(wanted: &Conform, json: bool) -> Result<Exit, String> {
     super::seeds::silence_panics();
     let rows = rows(&wanted.specs.join("conform.txt"))?;
     let rows: Vec<&Row> = rows
@@ -103,34 +104,33 @@ pub(super) fn conform(wanted: &Conform, json: bool) -> Result<Option<Class>, Str
         let differs = compare(wanted, name, &dumps, Some(guard))?.differs();
         if !json {
             let verdict = if differs { "differs" } else { "IS NOT SEEN" };
-            println!("{:<32} held open at {name}: {verdict}", guard.name());
+            say!("{:<32} held open at {name}: {verdict}", guard.name());
         }
         if !differs {
             unseen.push(guard.name());
         }
     }
     if json {
-        println!("{:#}", sum.json(&unseen));
+        say!("{:#}", sum.json(&unseen));
     } else {
-        println!("{}", sum.text());
+        say!("{}", sum.text());
     }
     let is_equal = sum.only_spec == 0 && sum.only_code == 0 && sum.asserted == 0;
-    if wanted.hold_open.is_none() && !sum.walks.refused.is_empty() {
-        return Err(format!(
-            "seeds took steps that are in no graph: {}",
-            sum.walks.refused.join("; ")
-        ));
+    let missed = if wanted.hold_open.is_none() && !sum.walks.refused.is_empty() {
+        let refused = sum.walks.refused.join("; ");
+        Some(format!("seeds took steps that are in no graph: {refused}"))
+    } else if !unseen.is_empty() {
+        let unseen = unseen.join(", ");
+        Some(format!("held open, these make no difference: {unseen}"))
+    } else if wanted.hold_open.is_none() && !is_equal {
+        Some("the machines and the specification differ".to_owned())
+    } else {
+        None
+    };
+    if let Some(missed) = &missed {
+        complain!("error: {missed}");
     }
-    if !unseen.is_empty() {
-        return Err(format!(
-            "held open, these make no difference: {}",
-            unseen.join(", ")
-        ));
-    }
-    if wanted.hold_open.is_none() && !is_equal {
-        return Err("the machines and the specification differ".to_owned());
-    }
-    Ok(None)
+    Ok(Exit::Held.unless_missed(missed.is_some()))
 }
 
 fn rows(path: &Path) -> Result<Vec<Row>, String> {
@@ -296,7 +296,7 @@ impl Sum {
 
 fn tell(compared: &Compared<'_>) {
     let (spec, code) = (compared.spec, &compared.code.graph);
-    println!(
+    say!(
         "{:<40} spec {:>6} states {:>7} steps, code {:>6} states {:>7} steps, {:.0} s",
         compared.name,
         spec.state_count(),
@@ -306,9 +306,9 @@ fn tell(compared: &Compared<'_>) {
         compared.seconds,
     );
     if let Some((what, state)) = &compared.code.asserted {
-        println!("  a machine asserted: {what}");
-        println!("    after {}", code.way_to(*state, &code.ways()).join(", "));
-        println!("    in {}", code.text(*state));
+        say!("  a machine asserted: {what}");
+        say!("    after {}", code.way_to(*state, &code.ways()).join(", "));
+        say!("    in {}", code.text(*state));
     }
     tell_beyond("only in the specification", spec, code);
     tell_beyond("only in the code", code, spec);
@@ -319,7 +319,7 @@ fn tell_beyond(what: &str, one: &Graph, other: &Graph) {
     if steps.is_empty() {
         return;
     }
-    println!(
+    say!(
         "  {what}: {} states, {} steps",
         one.states_beyond(other).len(),
         steps.len()
@@ -331,9 +331,9 @@ fn tell_beyond(what: &str, one: &Graph, other: &Graph) {
         .collect();
     told.sort_by_key(|(way, _)| way.len());
     for (way, step) in told.iter().take(TOLD_MAX) {
-        println!("    {} after {}", one.action_of(step), way.join(", "));
-        println!("      from {}", one.text(step.0));
-        println!("      to   {}", one.text(step.2));
+        say!("    {} after {}", one.action_of(step), way.join(", "));
+        say!("      from {}", one.text(step.0));
+        say!("      to   {}", one.text(step.2));
     }
 }
 

@@ -6,8 +6,13 @@ use clap::Args;
 use serde_json::json;
 use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::explore::{self, Effort, Explored, bounds};
-use stillpoint_sim::invariants::Class;
+use stillpoint_sim::reproduce::whole_command;
 use stillpoint_sim::world::small::Bounds;
+
+use super::exit::Exit;
+use super::output::{complain, say};
+use super::watch::{self, Doing};
+use super::{interrupt, parse_count, parse_threads};
 
 /// What is explored.
 #[derive(Args)]
@@ -16,16 +21,16 @@ pub(super) struct Explore {
     #[arg(long, value_parser = parse_bounds)]
     bounds: Option<Bounds>,
     /// Leave bounds after so many different states.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = parse_count::<u64>)]
     states_max: u64,
     /// Fail if all bounds together have fewer different states.
     #[arg(long, default_value_t = 0)]
     states_min: u64,
     /// Stop after so many failures.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = parse_count::<usize>)]
     failures_max: usize,
     /// How many threads explore; 0 takes as many as there are processors.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = parse_threads)]
     threads: usize,
     /// Hold this guard open: a planted fault.
     #[arg(long, value_parser = super::seeds::parse_guard)]
@@ -37,54 +42,62 @@ fn parse_bounds(name: &str) -> Result<Bounds, String> {
 }
 
 /// The worlds that were explored, as one sum and one by one.
-pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Option<Class>, String> {
+pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Exit, String> {
     super::seeds::silence_panics();
-    let threads = super::threads(wanted.threads);
+    interrupt::heed()?;
     let all = wanted
         .bounds
         .clone()
         .map_or_else(bounds::all, |one| vec![one]);
     let mut results = Vec::new();
     for bounds in all {
+        if interrupt::came() {
+            break;
+        }
         let started = Instant::now();
         let effort = Effort {
             states_max: wanted.states_max,
             failures_max: wanted.failures_max,
-            threads,
+            threads: super::threads(wanted.threads),
             hold_open: wanted.hold_open,
+            watch: watch::step,
         };
-        let explored = explore::explore(&bounds, effort);
+        let mut explored = explore::explore(&bounds, effort);
+        // Several threads may have found one each.
+        explored.failures.truncate(wanted.failures_max);
         if !json {
             tell(&bounds, &explored, started, wanted.hold_open);
         }
         results.push((bounds, explored));
     }
     if json {
-        println!("{}", as_json(&results, wanted.hold_open));
+        say!("{}", as_json(&results, wanted.hold_open));
+    } else if interrupt::came() {
+        say!("interrupted: other bounds were not explored");
     }
     let failures = results.iter().flat_map(|(_, explored)| &explored.failures);
-    let worst = failures
-        .map(|failure| failure.violation.class)
-        .max_by_key(|class| super::status(Some(*class)));
+    let exit = Exit::of(failures.map(|failure| failure.violation.class));
     let states: u64 = results.iter().map(|(_, explored)| explored.states).sum();
-    if worst.is_none() && states < wanted.states_min {
-        let wanted = wanted.states_min;
-        return Err(format!(
-            "{states} states were explored, and {wanted} are wanted"
-        ));
+    let missed = states < wanted.states_min;
+    if missed && exit == Exit::Held && !interrupt::came() {
+        complain!(
+            "error: {states} states were explored, and {} are wanted",
+            wanted.states_min
+        );
     }
-    Ok(worst)
+    Ok(exit.unless_missed(missed))
 }
 
-fn command_for(path: &str, guard: Option<Guard>) -> String {
+/// The whole command that takes a path again.
+pub(super) fn command_for(path: &str, guard: Option<Guard>) -> String {
     let guard = guard.map_or_else(String::new, |guard| {
         format!(" --hold-open {}", guard.name())
     });
-    format!("cargo run --release -p stillpoint-sim -- replay --path {path}{guard}")
+    whole_command(&format!("replay --path {path}{guard}"))
 }
 
 fn tell(bounds: &Bounds, explored: &Explored, started: Instant, guard: Option<Guard>) {
-    println!(
+    say!(
         "{:<12} {:>9} states {:>10} transitions {:>4} s  {}; at most {} epochs, {} attempts, {} \
          completed, {} condemned",
         bounds.name,
@@ -102,8 +115,8 @@ fn tell(bounds: &Bounds, explored: &Explored, started: Instant, guard: Option<Gu
         explored.most.condemned,
     );
     for failure in &explored.failures {
-        println!("  broken: {}", failure.violation);
-        println!("  {}", command_for(&failure.path_text(bounds), guard));
+        say!("  broken: {}", failure.violation);
+        say!("  {}", command_for(&failure.path_text(bounds), guard));
     }
 }
 
@@ -163,21 +176,19 @@ fn as_json(results: &[(Bounds, Explored)], guard: Option<Guard>) -> serde_json::
         "transitions": sum(|explored| explored.transitions),
         "failures": failures,
         "bounds": rows,
+        "interrupted": interrupt::came(),
     })
 }
 
 /// Takes a path of an explorer again and tells its story.
-pub(super) fn replay_path(
-    text: &str,
-    guard: Option<Guard>,
-    json: bool,
-) -> Result<Option<Class>, String> {
+pub(super) fn replay_path(text: &str, guard: Option<Guard>, json: bool) -> Result<Exit, String> {
     super::seeds::silence_panics();
     marks::hold_open(guard);
     let (bounds, path) = explore::parse_path(text)?;
-    let (violation, lines) = explore::replay(&bounds, &path);
+    let doing = Doing::Step(bounds.name, path.clone(), guard);
+    let (violation, lines) = watch::during(doing, || explore::replay(&bounds, &path));
     if json {
-        println!(
+        say!(
             "{}",
             json!({
                 "path": text,
@@ -191,12 +202,12 @@ pub(super) fn replay_path(
                 .from
                 .as_ref()
                 .map_or_else(String::new, |from| format!(" <- {from}"));
-            println!("{:<14}{from}  {}", line.lane, line.text);
+            say!("{:<14}{from}  {}", line.lane, line.text);
         }
         match &violation {
-            Some(violation) => println!("broken: {violation}"),
-            None => println!("every promise held"),
+            Some(violation) => say!("broken: {violation}"),
+            None => say!("every promise held"),
         }
     }
-    Ok(violation.map(|violation| violation.class))
+    Ok(Exit::of(violation.map(|violation| violation.class)))
 }

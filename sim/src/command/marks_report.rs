@@ -1,16 +1,18 @@
 //! Which rare situations a range of seeds reaches, and where each is reached first.
 
+use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use stillpoint::protocol::marks::{self, Guard, Mark};
-use stillpoint_sim::invariants::Class;
-use stillpoint_sim::profile::Length;
-use stillpoint_sim::run::run_seed;
+use stillpoint_sim::reproduce::Reproduction;
+use stillpoint_sim::run::Ended;
 use stillpoint_sim::world::situation::Situation;
 
-use super::Range;
+use super::exit::Exit;
+use super::output::say;
+use super::seeds::{shared, watched};
+use super::{OnThreads, interrupt, workers};
 
 /// What was seen of one mark.
 #[derive(Clone, Copy, Default)]
@@ -26,100 +28,134 @@ fn names() -> Vec<&'static str> {
     marks.chain(situations).collect()
 }
 
-/// Marks that no seed need reach, each for its reason; the machines' own tests reach them.
-const ONLY_BY_HAND: &[&str] = &[
-    // A leader says nothing else to an attempt that has not attached to it.
-    "EpochSeenBeforeLead",
-    // The model of a state gives each number once; only a database that is made anew does not.
-    "SameNameOtherLength",
-    // An attempt must stand still while more checkpoints end than it keeps in mind: about one seed
-    // in thirty thousand.
-    "AbortForgottenForRoom",
-    // Five reads in a row must fail: about one seed in ten thousand.
-    "FollowGivenUp",
+/// Marks that no seed need reach, each with its reason; the machines' own tests reach them.
+const ONLY_BY_HAND: &[(&str, &str)] = &[
+    (
+        "EpochSeenBeforeLead",
+        "a leader says nothing else to an attempt that has not attached to it",
+    ),
+    (
+        "SameNameOtherLength",
+        "the model of a state gives each number once; only a database that is made anew does not",
+    ),
+    (
+        "AbortForgottenForRoom",
+        "an attempt must stand still while more checkpoints end than it keeps in mind: about one \
+         seed in thirty thousand",
+    ),
+    (
+        "FollowGivenUp",
+        "five reads in a row must fail: about one seed in ten thousand",
+    ),
 ];
+
+/// Why no seed need reach a mark, if that is so.
+fn only_by_hand(name: &str) -> Option<&'static str> {
+    let mut all = ONLY_BY_HAND.iter();
+    all.find(|(mark, _)| *mark == name).map(|(_, why)| *why)
+}
 
 /// A situation is rare if fewer than one seed in so many reaches it.
 const RARE: u64 = 10;
 
-pub(super) fn marks(range: &Range, json: bool) -> Option<Class> {
-    super::seeds::silence_panics();
-    let next = AtomicU64::new(range.seeds.start);
-    let seen = Mutex::new(vec![Seen::default(); names().len()]);
-    let guards = Mutex::new(vec![(0_u64, 0_u64); Guard::ALL.len()]);
-    let threads = super::threads(0);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                let mut own = vec![Seen::default(); names().len()];
-                let mut own_guards = vec![(0_u64, 0_u64); Guard::ALL.len()];
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= range.seeds.end {
-                        break;
-                    }
-                    marks::reset();
-                    let ended = run_seed(seed, Length::from(range.length));
-                    let marked = Mark::ALL.iter().map(|mark| marks::reached(*mark) > 0);
-                    let situations = Situation::ALL.iter();
-                    let situated = situations.map(|it| ended.situations.count(*it) > 0);
-                    for (seen, reached) in own.iter_mut().zip(marked.chain(situated)) {
-                        if reached {
-                            seen.first = Some(seen.first.map_or(seed, |first| first.min(seed)));
-                            seen.seeds += 1;
-                        }
-                    }
-                    for (sum, guard) in own_guards.iter_mut().zip(Guard::ALL) {
-                        let (held, not) = marks::counts(*guard);
-                        sum.0 += held;
-                        sum.1 += not;
-                    }
-                }
-                if let Ok(mut seen) = seen.lock() {
-                    for (all, own) in seen.iter_mut().zip(own) {
-                        all.first = match (all.first, own.first) {
-                            (Some(a), Some(b)) => Some(a.min(b)),
-                            (a, b) => a.or(b),
-                        };
-                        all.seeds += own.seeds;
-                    }
-                }
-                if let Ok(mut guards) = guards.lock() {
-                    for (all, own) in guards.iter_mut().zip(own_guards) {
-                        all.0 += own.0;
-                        all.1 += own.1;
-                    }
-                }
-            });
+/// What was seen in all seeds.
+struct Tally {
+    ran: u64,
+    seen: Vec<Seen>,
+    guards: Vec<(u64, u64)>,
+}
+
+impl Tally {
+    fn new() -> Self {
+        Self {
+            ran: 0,
+            seen: vec![Seen::default(); names().len()],
+            guards: vec![(0, 0); Guard::ALL.len()],
         }
-    });
-    let seen = seen.into_inner().unwrap_or_default();
-    let guards = guards.into_inner().unwrap_or_default();
-    if json {
-        let rows: Vec<_> = names()
-            .iter()
-            .zip(&seen)
-            .map(|(name, seen)| json!({"name": name, "first_hit_seed": seen.first, "seeds": seen.seeds}))
-            .collect();
-        println!("{}", serde_json::Value::Array(rows));
-    } else {
-        for (name, seen) in names().iter().zip(&seen) {
+    }
+
+    /// Adds what this thread has counted while it ran a seed.
+    fn add(&mut self, seed: u64, ended: &Ended) {
+        self.ran += 1;
+        let marked = Mark::ALL.iter().map(|mark| marks::reached(*mark) > 0);
+        let situations = Situation::ALL.iter();
+        let situated = situations.map(|it| ended.situations.count(*it) > 0);
+        for (seen, reached) in self.seen.iter_mut().zip(marked.chain(situated)) {
+            if reached {
+                seen.first = Some(seen.first.map_or(seed, |first| first.min(seed)));
+                seen.seeds += 1;
+            }
+        }
+        for (sum, guard) in self.guards.iter_mut().zip(Guard::ALL) {
+            let (held, not) = marks::counts(*guard);
+            sum.0 += held;
+            sum.1 += not;
+        }
+    }
+
+    fn json(&self) -> Value {
+        let rows = names().into_iter().zip(&self.seen);
+        let rows = rows.map(|(name, seen)| {
+            json!({
+                "name": name,
+                "first_hit_seed": seen.first,
+                "seeds": seen.seeds,
+                "only_by_hand": only_by_hand(name),
+            })
+        });
+        interrupt::document(rows.collect())
+    }
+
+    fn print(&self) {
+        for (name, seen) in names().iter().zip(&self.seen) {
             let first = seen
                 .first
                 .map_or("never".to_owned(), |first| first.to_string());
-            println!("{name:<44} first {first:>8}  in {} seeds", seen.seeds);
+            let why = only_by_hand(name).filter(|_| seen.first.is_none());
+            let why = why.map_or_else(String::new, |why| format!("; need not be: {why}"));
+            say!("{name:<44} first {first:>8}  in {} seeds{why}", seen.seeds);
         }
-        let seeds = range.seeds.end - range.seeds.start;
-        let is_rare = |seen: &&Seen| seen.seeds > 0 && seen.seeds * RARE < seeds;
-        let rare = seen.iter().filter(is_rare).count();
-        println!("{} situations, {rare} of them rare and reached", seen.len());
-        for (guard, (held, not)) in Guard::ALL.iter().zip(&guards) {
-            println!("{:<44} held {held:>10}  not {not}", guard.name());
+        let is_rare = |seen: &&Seen| seen.seeds > 0 && seen.seeds.saturating_mul(RARE) < self.ran;
+        let rare = self.seen.iter().filter(is_rare).count();
+        let never = self.seen.iter().filter(|seen| seen.first.is_none()).count();
+        say!(
+            "{} situations in {} seeds, {rare} of them rare and reached, {never} never{}",
+            self.seen.len(),
+            self.ran,
+            interrupt::words()
+        );
+        for (guard, (held, not)) in Guard::ALL.iter().zip(&self.guards) {
+            say!("{:<44} held {held:>10}  not {not}", guard.name());
         }
     }
-    let missed = seen
-        .iter()
-        .zip(names())
-        .any(|(seen, name)| seen.first.is_none() && !ONLY_BY_HAND.contains(&name));
-    missed.then_some(Class::Safety)
+
+    /// Whether something was never reached that seeds must reach.
+    fn is_missing(&self) -> bool {
+        let mut all = self.seen.iter().zip(names());
+        all.any(|(seen, name)| seen.first.is_none() && only_by_hand(name).is_none())
+    }
+}
+
+pub(super) fn marks(asked: &OnThreads, json: bool) -> Result<Exit, String> {
+    super::seeds::silence_panics();
+    interrupt::heed()?;
+    let of = &asked.of;
+    let tally = Mutex::new(Tally::new());
+    workers::each(asked.threads, of.seeds.clone(), of.hold_open, |seed| {
+        marks::reset();
+        let ended = watched(Reproduction {
+            seed,
+            length: of.length.into(),
+            hold_open: of.hold_open,
+        });
+        shared(&tally).add(seed, &ended);
+        ControlFlow::Continue(())
+    });
+    let tally = shared(&tally);
+    if json {
+        say!("{}", tally.json());
+    } else {
+        tally.print();
+    }
+    Ok(Exit::Held.unless_missed(tally.is_missing()))
 }

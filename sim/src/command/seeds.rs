@@ -1,19 +1,23 @@
 //! Running many seeds, and how fast.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use serde_json::json;
-use stillpoint::protocol::marks::{self, Guard};
+use stillpoint::protocol::marks::Guard;
+use stillpoint_sim::choice::Choices;
 use stillpoint_sim::faults::Fault;
-use stillpoint_sim::invariants::{Class, Violation};
-use stillpoint_sim::profile::Length;
+use stillpoint_sim::invariants::Violation;
+use stillpoint_sim::profile::{Length, Profile};
 use stillpoint_sim::reproduce::{self, Reproduction, length_name};
-use stillpoint_sim::run::run_seed;
+use stillpoint_sim::run::{Ended, run_seed};
 
+use super::exit::Exit;
+use super::output::say;
 use super::progress::Progress;
-use super::{Bench, Range};
+use super::watch::{self, Doing, Stuck};
+use super::{Bench, Run, interrupt, workers};
 
 /// The guard with this name.
 pub(super) fn parse_guard(text: &str) -> Result<Guard, String> {
@@ -29,6 +33,19 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    /// What runs without end, if it is a seed.
+    pub(super) fn of_stuck(stuck: &Stuck) -> Option<Self> {
+        let Doing::Seed(run) = stuck.doing else {
+            return None;
+        };
+        let profile = Profile::draw(&mut Choices::seeded(run.seed), run.length);
+        Some(Self {
+            run,
+            violation: stuck.violation(),
+            profile: profile.to_string(),
+        })
+    }
+
     pub(super) fn json(&self) -> serde_json::Value {
         json!({
             "seed": self.run.seed,
@@ -44,22 +61,29 @@ impl Failure {
 
     /// Prints what is needed to see it again.
     pub(super) fn print(&self) {
-        println!("{}", self.violation);
-        println!("  {}", self.run);
+        say!("{}", self.violation);
+        say!("  {}", self.run);
         for line in self.profile.lines() {
-            println!("  {line}");
+            say!("  {line}");
         }
-        println!("  {}", self.run.command("replay"));
-        println!();
+        say!("  {}", self.run.command("replay"));
+        say!();
     }
 }
 
-/// The worst class of several failures: what the exit status tells.
-pub(super) fn worst(failures: &[Failure]) -> Option<Class> {
-    failures
-        .iter()
-        .map(|failure| failure.violation.class)
-        .max_by_key(|class| super::status(Some(*class)))
+/// What several failures end with.
+pub(super) fn exit(failures: &[Failure]) -> Exit {
+    Exit::of(failures.iter().map(|failure| failure.violation.class))
+}
+
+/// What threads share, whatever became of another thread.
+pub(super) fn shared<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
+    all.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a seed under the watch.
+pub(super) fn watched(run: Reproduction) -> Ended {
+    watch::during(Doing::Seed(run), || run_seed(run.seed, run.length))
 }
 
 /// Keeps panics of machines from being printed: they are caught and reported with their seed.
@@ -67,151 +91,193 @@ pub(super) fn silence_panics() {
     std::panic::set_hook(Box::new(|_| {}));
 }
 
-pub(super) fn run_range(range: &Range, json: bool) -> Option<Class> {
-    silence_panics();
-    let length = Length::from(range.length);
-    let threads = super::threads(range.threads);
-    let next = AtomicU64::new(range.seeds.start);
-    let found = AtomicUsize::new(0);
-    let failures = Mutex::new(Vec::<Failure>::new());
-    let struck = Mutex::new([0_u64; Fault::COUNT]);
-    let started = Instant::now();
-    let total = range.seeds.end - range.seeds.start;
-    let progress = Progress::of_seeds(total);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                marks::hold_open(range.hold_open);
-                let mut own_struck = [0_u64; Fault::COUNT];
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= range.seeds.end
-                        || found.load(Ordering::Relaxed) >= range.failures_max
-                    {
-                        break;
-                    }
-                    let ended = run_seed(seed, length);
-                    progress.advance();
-                    for fault in Fault::ALL {
-                        own_struck[*fault as usize] += u64::from(ended.struck.count(*fault) > 0);
-                    }
-                    if let Some(violation) = ended.violation {
-                        found.fetch_add(1, Ordering::Relaxed);
-                        if let Ok(mut failures) = failures.lock() {
-                            failures.push(Failure {
-                                run: Reproduction {
-                                    seed,
-                                    length,
-                                    hold_open: range.hold_open,
-                                },
-                                violation,
-                                profile: ended.profile.to_string(),
-                            });
-                        }
-                    }
-                }
-                if let Ok(mut struck) = struck.lock() {
-                    for (sum, own) in struck.iter_mut().zip(own_struck) {
-                        *sum += own;
-                    }
-                }
+/// What came of the seeds so far.
+struct Tally {
+    length: Length,
+    failures_max: usize,
+    started: Instant,
+    ran: u64,
+    failures: Vec<Failure>,
+    struck: [u64; Fault::COUNT],
+}
+
+impl Tally {
+    fn new(asked: &Run) -> Self {
+        Self {
+            length: asked.range.of.length.into(),
+            failures_max: asked.failures_max,
+            started: Instant::now(),
+            ran: 0,
+            failures: Vec::new(),
+            struck: [0; Fault::COUNT],
+        }
+    }
+
+    fn add(&mut self, run: Reproduction, ended: Ended) {
+        self.ran += 1;
+        for fault in Fault::ALL {
+            self.struck[*fault as usize] += u64::from(ended.struck.count(*fault) > 0);
+        }
+        if let Some(violation) = ended.violation {
+            self.failures.push(Failure {
+                run,
+                violation,
+                profile: ended.profile.to_string(),
             });
         }
-    });
-    let mut failures = failures.into_inner().unwrap_or_default();
-    progress.end();
-    failures.sort_by_key(|failure| failure.run.seed);
-    let seeds = next.into_inner().min(range.seeds.end) - range.seeds.start;
-    report(length, seeds, started, &failures, &struck, json);
-    worst(&failures)
-}
+    }
 
-fn report(
-    length: Length,
-    seeds: u64,
-    started: Instant,
-    failures: &[Failure],
-    struck: &Mutex<[u64; Fault::COUNT]>,
-    json: bool,
-) {
-    let seconds = started.elapsed().as_millis().max(1);
-    let per_second = u128::from(seeds) * 1000 / seconds;
-    let struck = struck
-        .lock()
-        .map(|struck| *struck)
-        .unwrap_or([0; Fault::COUNT]);
-    if json {
-        let failures: Vec<_> = failures.iter().map(Failure::json).collect();
+    /// Prints it. All seeds below the highest one that failed have run, so that the lowest failures
+    /// are the same in every run.
+    fn report(&mut self, json: bool) -> Exit {
+        self.failures.sort_by_key(|failure| failure.run.seed);
+        self.failures.truncate(self.failures_max);
+        let millis = self.started.elapsed().as_millis().max(1);
+        let per_second = u64::try_from(u128::from(self.ran) * 1000 / millis).unwrap_or(u64::MAX);
+        if json {
+            say!("{}", self.json(per_second));
+        } else {
+            for failure in &self.failures {
+                failure.print();
+            }
+            say!(
+                "{} {} seeds, {} failed, {per_second} seeds/s{}",
+                self.ran,
+                length_name(self.length),
+                self.failures.len(),
+                interrupt::words()
+            );
+        }
+        exit(&self.failures)
+    }
+
+    fn json(&self, per_second: u64) -> serde_json::Value {
+        let failures: Vec<_> = self.failures.iter().map(Failure::json).collect();
         let struck: serde_json::Map<_, _> = Fault::ALL
             .iter()
-            .map(|fault| (fault.name().to_owned(), json!(struck[*fault as usize])))
+            .map(|fault| (fault.name().to_owned(), json!(self.struck[*fault as usize])))
             .collect();
-        println!(
-            "{}",
-            json!({
-                "seeds": seeds,
-                "length": length_name(length),
-                "revision": reproduce::revision(),
-                "features": reproduce::features(),
-                "seeds_per_s": u64::try_from(per_second).unwrap_or(u64::MAX),
-                "struck": struck,
-                "failures": failures,
-            })
-        );
-        return;
+        json!({
+            "seeds": self.ran,
+            "length": length_name(self.length),
+            "revision": reproduce::revision(),
+            "features": reproduce::features(),
+            "seeds_per_s": per_second,
+            "struck": struck,
+            "failures": failures,
+            "interrupted": interrupt::came(),
+        })
     }
-    for failure in failures {
-        failure.print();
-    }
-    println!(
-        "{seeds} {} seeds, {} failed, {per_second} a second",
-        length_name(length),
-        failures.len()
-    );
 }
 
-pub(super) fn bench(bench: &Bench, json: bool) -> Option<Class> {
+pub(super) fn run(asked: &Run, json: bool) -> Result<Exit, String> {
     silence_panics();
-    let mut results = Vec::new();
-    for (length, seeds) in [
-        (Length::Short, bench.seeds),
-        (Length::Long, bench.seeds.div_ceil(50)),
-    ] {
+    interrupt::heed()?;
+    let of = &asked.range.of;
+    let progress = Progress::of_seeds(of.seeds.end - of.seeds.start);
+    let tally = Arc::new(Mutex::new(Tally::new(asked)));
+    let of_stuck = Arc::clone(&tally);
+    watch::on_stuck(move |stuck| {
+        let mut tally = shared(&of_stuck);
+        let failures = stuck.iter().filter_map(Failure::of_stuck);
+        tally.failures.extend(failures);
+        // What is stuck is told even if enough has failed already.
+        tally.failures_max = usize::MAX;
+        tally.report(json);
+    });
+    workers::each(
+        asked.range.threads,
+        of.seeds.clone(),
+        of.hold_open,
+        |seed| {
+            let run = Reproduction {
+                seed,
+                length: of.length.into(),
+                hold_open: of.hold_open,
+            };
+            let ended = watched(run);
+            progress.advance();
+            let mut tally = shared(&tally);
+            tally.add(run, ended);
+            if tally.failures.len() < asked.failures_max {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        },
+    );
+    progress.end();
+    let exit = shared(&tally).report(json);
+    Ok(exit)
+}
+
+/// Seeds of one length, and how long they took.
+struct Measured {
+    length: Length,
+    seeds: u64,
+    events: u64,
+    millis: u128,
+}
+
+impl Measured {
+    fn measure(length: Length, seeds: u64) -> Self {
         let started = Instant::now();
-        let mut events = 0;
-        for seed in 0..seeds {
-            events += run_seed(seed, length).events;
-        }
-        let millis = u64::try_from(started.elapsed().as_millis())
-            .unwrap_or(u64::MAX)
-            .max(1);
-        results.push((
+        let done = Mutex::new((0, 0));
+        workers::each(1, 0..seeds, None, |seed| {
+            let run = Reproduction {
+                seed,
+                length,
+                hold_open: None,
+            };
+            let events = watched(run).events;
+            let mut done = shared(&done);
+            done.0 += 1;
+            done.1 += events;
+            ControlFlow::Continue(())
+        });
+        let (seeds, events) = *shared(&done);
+        Self {
             length,
             seeds,
             events,
-            seeds * 1000 / millis,
-            events * 1000 / millis,
-        ));
-    }
-    if json {
-        println!(
-            "{}",
-            json!({
-                "seeds_per_s": results[0].3,
-                "events_per_seed": results[0].2 / results[0].1.max(1),
-                "events_per_s": results[1].4,
-                "revision": reproduce::revision(),
-                "machine": super::soak::machine(),
-            })
-        );
-    } else {
-        for (length, seeds, events, seeds_per_s, events_per_s) in results {
-            println!(
-                "{}: {seeds} seeds, {} events a seed, {seeds_per_s} seeds/s, {events_per_s} events/s",
-                length_name(length),
-                events / seeds.max(1)
-            );
+            millis: started.elapsed().as_millis().max(1),
         }
     }
-    None
+
+    fn a_second(&self, count: u64) -> u64 {
+        u64::try_from(u128::from(count) * 1000 / self.millis).unwrap_or(u64::MAX)
+    }
+}
+
+pub(super) fn bench(bench: &Bench, json: bool) -> Result<Exit, String> {
+    silence_panics();
+    interrupt::heed()?;
+    let short = Measured::measure(Length::Short, bench.seeds);
+    let long = Measured::measure(Length::Long, bench.seeds.div_ceil(50));
+    if json {
+        say!(
+            "{}",
+            json!({
+                "seeds_per_s": short.a_second(short.seeds),
+                "events_per_seed": short.events / short.seeds.max(1),
+                "events_per_s": long.a_second(long.events),
+                "revision": reproduce::revision(),
+                "machine": super::soak::machine(),
+                "interrupted": interrupt::came(),
+            })
+        );
+        return Ok(Exit::Held);
+    }
+    for measured in [short, long] {
+        say!(
+            "{}: {} seeds, {} events a seed, {} seeds/s, {} events/s{}",
+            length_name(measured.length),
+            measured.seeds,
+            measured.events / measured.seeds.max(1),
+            measured.a_second(measured.seeds),
+            measured.a_second(measured.events),
+            interrupt::words()
+        );
+    }
+    Ok(Exit::Held)
 }

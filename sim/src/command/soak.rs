@@ -4,23 +4,24 @@
 //! two soaks run the same ones, and writes it down: the result says all that is needed to run every
 //! one of its seeds again.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
-use stillpoint::protocol::marks::{self, Mark};
+use stillpoint::protocol::marks::{self, Guard, Mark};
 use stillpoint_sim::faults::Fault;
-use stillpoint_sim::invariants::Class;
 use stillpoint_sim::profile::Length;
 use stillpoint_sim::reproduce::{self, Reproduction, length_name};
-use stillpoint_sim::run::run_seed;
+use stillpoint_sim::run::Ended;
 
-use super::Soak;
+use super::exit::Exit;
+use super::output::{complain, say};
 use super::progress::Progress;
 use super::replay::Failed;
-use super::seeds::{Failure, worst};
+use super::seeds::{Failure, exit, shared, watched};
+use super::{Soak, interrupt, watch, workers};
 
 /// After so many short seeds comes a long one: about a tenth of the time.
 const SHORT_SEEDS_A_LONG_ONE: u64 = 400;
@@ -35,8 +36,16 @@ struct Count {
     checkpoints: u64,
 }
 
-/// What one thread saw, or all of them.
+/// What was asked for, and what came of it so far.
 struct Seen {
+    start: u64,
+    minutes: u64,
+    threads: usize,
+    hold_open: Option<Guard>,
+    path: PathBuf,
+    started: Instant,
+    /// Numbers that were begun: all below this one.
+    drawn: u64,
     short: Count,
     long: Count,
     struck: [u64; Fault::COUNT],
@@ -45,35 +54,30 @@ struct Seen {
 }
 
 impl Seen {
-    fn new() -> Self {
-        Self {
+    fn new(asked: &Soak) -> Result<Self, Failed> {
+        let start = match asked.start {
+            Some(start) => start,
+            None => seconds_now()?.wrapping_mul(SEEDS_A_SECOND),
+        };
+        let path = asked.result.clone();
+        Ok(Self {
+            start,
+            minutes: asked.minutes,
+            threads: asked.threads,
+            hold_open: asked.hold_open,
+            path: path.unwrap_or_else(|| PathBuf::from(format!("soak-{start}.json"))),
+            started: Instant::now(),
+            drawn: 0,
             short: Count::default(),
             long: Count::default(),
             struck: [0; Fault::COUNT],
             marks: vec![0; Mark::ALL.len()],
             failures: Vec::new(),
-        }
+        })
     }
 
-    fn add(&mut self, other: Self) {
-        for (sum, count) in [(&mut self.short, other.short), (&mut self.long, other.long)] {
-            sum.seeds += count.seeds;
-            sum.events += count.events;
-            sum.checkpoints += count.checkpoints;
-        }
-        for (sum, count) in self.struck.iter_mut().zip(other.struck) {
-            *sum += count;
-        }
-        for (sum, count) in self.marks.iter_mut().zip(other.marks) {
-            *sum += count;
-        }
-        self.failures.extend(other.failures);
-    }
-
-    /// Runs a seed; true if it failed.
-    fn run(&mut self, run: Reproduction) -> bool {
-        marks::reset();
-        let ended = run_seed(run.seed, run.length);
+    /// Adds what came of a seed that this thread has run.
+    fn add(&mut self, run: Reproduction, ended: Ended) {
         let count = match run.length {
             Length::Short => &mut self.short,
             Length::Long => &mut self.long,
@@ -87,125 +91,106 @@ impl Seen {
         for (sum, mark) in self.marks.iter_mut().zip(Mark::ALL) {
             *sum += u64::from(marks::reached(*mark) > 0);
         }
-        let Some(violation) = ended.violation else {
-            return false;
-        };
-        self.failures.push(Failure {
-            run,
-            violation,
-            profile: ended.profile.to_string(),
-        });
-        true
-    }
-}
-
-/// What all threads share.
-struct Shared<'a> {
-    asked: &'a Soak,
-    start: u64,
-    started: Instant,
-    next: AtomicU64,
-    failed: AtomicUsize,
-    is_over: AtomicBool,
-    progress: Progress,
-}
-
-impl Shared<'_> {
-    fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
-            || self.failed.load(Ordering::Relaxed) >= self.asked.failures_max
-            || self.started.elapsed() >= Duration::from_secs(60 * self.asked.minutes)
-    }
-
-    fn soak(&self) -> Seen {
-        marks::hold_open(self.asked.hold_open);
-        let mut seen = Seen::new();
-        while !self.is_over() {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.asked.seeds_max {
-                self.is_over.store(true, Ordering::Relaxed);
-                break;
-            }
-            self.run(&mut seen, self.start.wrapping_add(number), Length::Short);
-            if number.is_multiple_of(SHORT_SEEDS_A_LONG_ONE) {
-                let seed = self.start.wrapping_add(number / SHORT_SEEDS_A_LONG_ONE);
-                self.run(&mut seen, seed, Length::Long);
-            }
-            if number.is_multiple_of(256) {
-                let failed = self.failed.load(Ordering::Relaxed);
-                let words = format!("{number} seeds, {failed} failed");
-                self.progress.at(self.started.elapsed(), words);
-            }
-        }
-        seen
-    }
-
-    fn run(&self, seen: &mut Seen, seed: u64, length: Length) {
-        let run = Reproduction {
-            seed,
-            length,
-            hold_open: self.asked.hold_open,
-        };
-        if seen.run(run) {
-            self.failed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-pub(super) fn soak(asked: &Soak, json: bool) -> Result<Option<Class>, Failed> {
-    super::seeds::silence_panics();
-    let start = match asked.start {
-        Some(start) => start,
-        None => seconds_now()?.wrapping_mul(SEEDS_A_SECOND),
-    };
-    let shared = Shared {
-        asked,
-        start,
-        started: Instant::now(),
-        next: AtomicU64::new(0),
-        failed: AtomicUsize::new(0),
-        is_over: AtomicBool::new(false),
-        progress: Progress::of_time(Duration::from_secs(60 * asked.minutes)),
-    };
-    let all = Mutex::new(Seen::new());
-    std::thread::scope(|scope| {
-        for _ in 0..asked.threads.max(1) {
-            scope.spawn(|| {
-                let seen = shared.soak();
-                if let Ok(mut all) = all.lock() {
-                    all.add(seen);
-                }
+        if let Some(violation) = ended.violation {
+            self.failures.push(Failure {
+                run,
+                violation,
+                profile: ended.profile.to_string(),
             });
         }
-    });
-    shared.progress.end();
-    let mut seen = all.into_inner().map_err(|error| error.to_string())?;
-    seen.failures
-        .sort_by_key(|failure| (failure.run.length as u8, failure.run.seed));
-    let path = asked
-        .result
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("soak-{start}.json")));
-    let result = result(&shared, &seen);
-    let mut text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
-    text.push('\n');
-    std::fs::write(&path, text)
-        .map_err(|error| format!("can't write {}: {error}", path.display()))?;
-    if json {
-        println!("{result}");
-    } else {
-        for failure in &seen.failures {
-            failure.print();
-        }
-        println!(
-            "{} short and {} long seeds from {start}, {} failed; result: {}",
-            seen.short.seeds,
-            seen.long.seeds,
-            seen.failures.len(),
-            path.display()
-        );
     }
-    Ok(worst(&seen.failures))
+
+    /// Writes it down and prints it.
+    fn report(&mut self, json: bool) -> Result<Exit, Failed> {
+        self.failures
+            .sort_by_key(|failure| (failure.run.length as u8, failure.run.seed));
+        let result = result(self);
+        let mut text = serde_json::to_string_pretty(&result).map_err(|error| error.to_string())?;
+        text.push('\n');
+        let written = std::fs::write(&self.path, text)
+            .map_err(|error| format!("can't write {}: {error}", self.path.display()));
+        if json {
+            say!("{result}");
+        } else {
+            for failure in &self.failures {
+                failure.print();
+            }
+            say!(
+                "{} short and {} long seeds from {}, {} failed{}; result: {}",
+                self.short.seeds,
+                self.long.seeds,
+                self.start,
+                self.failures.len(),
+                interrupt::words(),
+                self.path.display()
+            );
+        }
+        match (written, exit(&self.failures)) {
+            (Ok(()), exit) => Ok(exit),
+            (Err(error), Exit::Held) => Err(error),
+            // A broken promise is graver than that.
+            (Err(error), exit) => {
+                complain!("error: {error}");
+                Ok(exit)
+            }
+        }
+    }
+}
+
+fn run(seen: &Mutex<Seen>, seed: u64, length: Length, hold_open: Option<Guard>) {
+    marks::reset();
+    let run = Reproduction {
+        seed,
+        length,
+        hold_open,
+    };
+    let ended = watched(run);
+    shared(seen).add(run, ended);
+}
+
+pub(super) fn soak(asked: &Soak, json: bool) -> Result<Exit, Failed> {
+    super::seeds::silence_panics();
+    let seen = Seen::new(asked)?;
+    let (start, started) = (seen.start, seen.started);
+    let time = Duration::from_secs(60 * asked.minutes);
+    interrupt::heed()?;
+    let progress = Progress::of_time(time);
+    let seen = Arc::new(Mutex::new(seen));
+    let of_stuck = Arc::clone(&seen);
+    watch::on_stuck(move |stuck| {
+        let mut seen = shared(&of_stuck);
+        let failures = stuck.iter().filter_map(Failure::of_stuck);
+        seen.failures.extend(failures);
+        if let Err(error) = seen.report(json) {
+            complain!("error: {error}");
+        }
+    });
+    // Seeds end with the numbers, they do not begin anew.
+    let numbers = 0..asked.seeds_max.min(u64::MAX - start);
+    workers::each(asked.threads, numbers, asked.hold_open, |number| {
+        {
+            let mut seen = shared(&seen);
+            if seen.failures.len() >= asked.failures_max || started.elapsed() >= time {
+                return ControlFlow::Break(());
+            }
+            seen.drawn = seen.drawn.max(number + 1);
+        }
+        run(&seen, start + number, Length::Short, asked.hold_open);
+        if number.is_multiple_of(SHORT_SEEDS_A_LONG_ONE) {
+            let seed = start + number / SHORT_SEEDS_A_LONG_ONE;
+            run(&seen, seed, Length::Long, asked.hold_open);
+        }
+        if number.is_multiple_of(256) {
+            let failed = shared(&seen).failures.len();
+            progress.at(
+                started.elapsed(),
+                format!("{number} seeds, {failed} failed"),
+            );
+        }
+        ControlFlow::Continue(())
+    });
+    progress.end();
+    shared(&seen).report(json)
 }
 
 fn seconds_now() -> Result<u64, Failed> {
@@ -215,15 +200,13 @@ fn seconds_now() -> Result<u64, Failed> {
         .map_err(|error| format!("no time of day to take a seed from: {error}"))
 }
 
-fn result(shared: &Shared<'_>, seen: &Seen) -> serde_json::Value {
-    // Each number below the limit that a thread drew, it has run.
+fn result(seen: &Seen) -> serde_json::Value {
+    // Each number that a thread drew, it has run.
     let range = |length: Length, count: Count, each: u64| {
-        let drawn = shared.next.load(Ordering::Relaxed);
-        let drawn = drawn.min(shared.asked.seeds_max).div_ceil(each);
         json!({
             "length": length_name(length),
-            "from": shared.start,
-            "to": shared.start.wrapping_add(drawn),
+            "from": seen.start,
+            "to": seen.start + seen.drawn.div_ceil(each),
             "seeds": count.seeds,
             "events": count.events,
             "checkpoints": count.checkpoints,
@@ -243,11 +226,11 @@ fn result(shared: &Shared<'_>, seen: &Seen) -> serde_json::Value {
         "revision": reproduce::revision(),
         "features": reproduce::features(),
         "build": reproduce::build(),
-        "hold_open": shared.asked.hold_open.map(|guard| guard.name()),
+        "hold_open": seen.hold_open.map(|guard| guard.name()),
         "machine": machine(),
-        "minutes": shared.asked.minutes,
-        "seconds": shared.started.elapsed().as_secs(),
-        "threads": shared.asked.threads,
+        "minutes": seen.minutes,
+        "seconds": seen.started.elapsed().as_secs(),
+        "threads": seen.threads,
         "seeds": seen.short.seeds + seen.long.seeds,
         "ranges": [
             range(Length::Short, seen.short, 1),
@@ -256,6 +239,7 @@ fn result(shared: &Shared<'_>, seen: &Seen) -> serde_json::Value {
         "struck": struck,
         "marks": marks,
         "failures": failures,
+        "interrupted": interrupt::came(),
     })
 }
 

@@ -6,9 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use stillpoint::protocol::marks::Guard;
-use stillpoint_sim::invariants::Class;
 use stillpoint_sim::side_by_side::on_threads;
 use stillpoint_sim::trace;
+
+use super::exit::Exit;
+use super::output::say;
+use super::watch::{self, Doing};
 
 /// What is traced.
 #[derive(Args)]
@@ -26,7 +29,7 @@ pub(super) struct Trace {
     #[arg(long)]
     planted: Option<PathBuf>,
     /// How many threads run seeds; 0 takes as many as there are processors.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = super::parse_threads)]
     threads: usize,
 }
 
@@ -39,7 +42,7 @@ struct Row {
 }
 
 /// Traces whatever is asked for.
-pub(super) fn trace(wanted: &Trace, json: bool) -> Result<Option<Class>, String> {
+pub(super) fn trace(wanted: &Trace, json: bool) -> Result<Exit, String> {
     super::seeds::silence_panics();
     let seeds = wanted.seeds.clone().map(|seed| Row {
         seed,
@@ -71,15 +74,15 @@ pub(super) fn trace(wanted: &Trace, json: bool) -> Result<Option<Class>, String>
         files.push(json!({ "folder": folder, "traces": told }));
     }
     if json {
-        println!("{}", json!({ "files": files }));
+        say!("{}", json!({ "files": files }));
     } else {
-        println!(
+        say!(
             "{} traces of {lines} lines in {}",
             rows.len(),
             wanted.out.display()
         );
     }
-    Ok(None)
+    Ok(Exit::Held)
 }
 
 /// The rows of a table: guard, seed, line and action.
@@ -106,10 +109,19 @@ fn planted(path: &Path) -> Result<Vec<Row>, String> {
 /// The traces of rows, in their order.
 fn run(rows: &[Row], threads: usize) -> Vec<trace::Trace> {
     on_threads(threads, rows, |row| {
-        let mut traced = trace::trace(row.seed, row.guard);
+        let mut traced = watch::during(doing(row), || trace::trace(row.seed, row.guard));
         traced.lines.truncate(row.lines_max);
         traced
     })
+}
+
+fn doing(row: &Row) -> Doing {
+    let mut arguments = format!("trace --seeds {}..{}", row.seed, row.seed.saturating_add(1));
+    if let Some(guard) = row.guard {
+        arguments.push_str(" --hold-open ");
+        arguments.push_str(guard.name());
+    }
+    Doing::Other(format!("the trace of seed {}", row.seed), arguments)
 }
 
 fn tell(row: &Row, trace: &trace::Trace) -> Value {

@@ -11,6 +11,8 @@ use stillpoint_sim::side_by_side::on_threads;
 use stillpoint_sim::trace::{Walk, walk};
 
 use super::conform::{Conform, read};
+use super::output::say;
+use super::watch::{self, Doing};
 
 /// What came of the seeds in all graphs together.
 #[derive(Default)]
@@ -37,7 +39,8 @@ impl Walks {
         let bounds = Bounds::parse(&read(&wanted.specs.join(format!("{name}.cfg")))?)?;
         let mut taken = BTreeSet::new();
         let mut refused = Vec::new();
-        for (seed, walk) in all(seeds, super::threads(wanted.threads), &bounds, graph) {
+        let threads = super::threads(wanted.threads);
+        for (seed, walk) in all(name, seeds, threads, &bounds, graph) {
             taken.extend(walk.taken);
             refused.extend(
                 walk.refused
@@ -50,7 +53,7 @@ impl Walks {
         self.taken += taken.len();
         self.steps += graph.step_count();
         if !json {
-            println!(
+            say!(
                 "  seeds took {} of {} steps, {} were refused; the others: {}",
                 taken.len(),
                 graph.step_count(),
@@ -89,9 +92,22 @@ impl Walks {
 }
 
 /// What each seed was in a graph.
-fn all(seeds: &Range<u64>, threads: usize, bounds: &Bounds, graph: &Graph) -> Vec<(u64, Walk)> {
+fn all(
+    name: &str,
+    seeds: &Range<u64>,
+    threads: usize,
+    bounds: &Bounds,
+    graph: &Graph,
+) -> Vec<(u64, Walk)> {
     let seeds: Vec<u64> = seeds.clone().collect();
-    on_threads(threads, &seeds, |seed| (*seed, walk(*seed, bounds, graph)))
+    on_threads(threads, &seeds, |seed| {
+        let doing = Doing::Other(
+            format!("the walk of seed {seed} through {name}"),
+            format!("conform --only {name} --seeds {seed}..{}", seed + 1),
+        );
+        let walk = watch::during(doing, || walk(*seed, bounds, graph));
+        (*seed, walk)
+    })
 }
 
 /// The steps that no seed took, each with a shortest way to it; and how many of each action.

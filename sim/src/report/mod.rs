@@ -15,15 +15,16 @@ mod lanes;
 mod promises;
 
 use serde::Serialize;
+use stillpoint::protocol::marks::Guard;
 
 use crate::invariants::Class;
-use crate::reproduce::Reproduction;
 use crate::run::Ended;
 use crate::world::story::{Kind, Told};
 
 use self::checkpoints::CheckpointRow;
 use self::files::FileRow;
 use self::lanes::Lanes;
+pub use self::promises::is_promise;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -35,8 +36,12 @@ const CHOICES_MAX: usize = 150;
 /// What a page is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Subject {
-    /// The run.
-    pub run: Reproduction,
+    /// Its short name: `seed 7`.
+    pub name: String,
+    /// The run, in words: revision, features and build as well.
+    pub run: String,
+    /// The planted fault, if there is one.
+    pub planted: Option<Guard>,
     /// The command that makes the page's run again.
     pub command: String,
     /// Whether the run was shrunk, so that each of its choices matters.
@@ -101,8 +106,8 @@ struct Page<'a> {
 pub fn page(subject: &Subject, ended: &Ended) -> String {
     let data = serde_json::to_string(&data(subject, ended)).expect("plain data");
     let title = match &ended.violation {
-        Some(violation) => format!("{} is broken, seed {}", violation.promise, subject.run.seed),
-        None => format!("every promise held, seed {}", subject.run.seed),
+        Some(violation) => format!("{} is broken, {}", violation.promise, subject.name),
+        None => format!("every promise held, {}", subject.name),
     };
     // The data comes last: what it says is never taken for a place to fill in.
     PAGE.replace("{{title}}", &escaped(&title))
@@ -149,9 +154,9 @@ fn data<'a>(subject: &'a Subject, ended: &'a Ended) -> Page<'a> {
     let lines = lines.collect();
     let violation = ended.violation.as_ref();
     Page {
-        run: subject.run.to_string(),
+        run: subject.run.clone(),
         command: &subject.command,
-        planted: subject.run.hold_open.map(|guard| guard.name()),
+        planted: subject.planted.map(|guard| guard.name()),
         promise: violation.map(|violation| violation.promise),
         what: violation.map(|violation| violation.what.as_str()),
         meaning: violation.and_then(|violation| promises::meaning(violation.promise)),
@@ -213,6 +218,7 @@ mod tests {
     use super::*;
     use crate::choice::Choices;
     use crate::profile::Length;
+    use crate::reproduce::Reproduction;
     use crate::run::run;
 
     fn subject() -> Subject {
@@ -222,7 +228,9 @@ mod tests {
             hold_open: None,
         };
         Subject {
-            run,
+            name: "seed 3".to_owned(),
+            run: run.to_string(),
+            planted: None,
             command: "command </script><b>".to_owned(),
             is_shrunk: false,
         }

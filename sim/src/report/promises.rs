@@ -136,6 +136,12 @@ pub(super) fn meaning(promise: &str) -> Option<&'static str> {
     known.map(|(_, meaning)| *meaning)
 }
 
+/// Whether a promise is known by this name.
+#[must_use]
+pub fn is_promise(name: &str) -> bool {
+    meaning(name).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 //! store object            what the world is like; everything else is benign
 //! concurrent 2
 //!
-//! start                   orders, one a line; see `Order`
+//! start                   orders, one a line; see `orders`
 //! hold acknowledge 0.1
 //! trigger
 //! ...
@@ -37,31 +37,33 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `settings` | what the world is like, read and written |
+//! | `orders` | what happens, read and done |
+//! | `outcome` | what came of it, and what may be expected |
 //! | `written` | the scenario of a run that was shrunk |
 
+mod orders;
+mod outcome;
 mod settings;
 mod written;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use stillpoint::protocol::coordinator::AbortReason;
-use stillpoint::protocol::id::{CheckpointId, OperatorId, SubtaskId};
 use stillpoint::protocol::marks::{self, Guard};
 
-use self::settings::{micros, number, read_setting};
+use self::orders::{Order, obey, read_order};
+pub use self::outcome::Outcome;
+use self::outcome::{expectation, outcome_of, verdict};
+use self::settings::{number, read_setting};
 pub use self::written::write;
 use crate::choice::{Choice, Choices, Label, Subject};
 use crate::invariants::Violation;
 use crate::profile::{Length, Profile, StoreKind};
-use crate::run::{finish, panicked, run};
+use crate::run::{Ended, ended, finish, panicked, run};
+use crate::shrink::is_setting;
 use crate::world::World;
 use crate::world::frames::Frames;
-use crate::world::script::{MESSAGE_KINDS, MessageEffect, REQUEST_KINDS, RequestEffect, Rule};
-use crate::world::story::Told;
-
-/// The longest that an `until` waits, in microseconds of the world's time.
-const PATIENCE: u64 = 60_000_000;
+use crate::world::script::{RequestEffect, Rule};
 
 /// A scenario as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,44 +95,6 @@ impl fmt::Display for BadLine {
 
 impl std::error::Error for BadLine {}
 
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Order {
-    Start,
-    Run(u64),
-    UntilCompleted(u64),
-    UntilLeader,
-    UntilRunning,
-    Trigger,
-    Cancel,
-    Write(SubtaskId, usize),
-    Compact(SubtaskId),
-    Rule(Rule),
-    Release(Option<String>, Option<SubtaskId>),
-    Calm,
-    CrashCoordinator,
-    CrashWorker(u32),
-    Kill(SubtaskId),
-    DeclareDead(SubtaskId),
-    Pause(u64),
-    Rival,
-    Redeploy(Option<CheckpointId>),
-    Pin(CheckpointId, String, bool),
-    Guest,
-    Close,
-    PowerCut,
-}
-
-/// What came of a scenario.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// In lines, as scenario files expect it.
-    pub lines: Vec<String>,
-    /// The broken promise, if one is broken.
-    pub violation: Option<Violation>,
-    /// What happened.
-    pub told: Told,
-}
-
 impl Scenario {
     /// Reads a scenario.
     ///
@@ -145,28 +109,61 @@ impl Scenario {
             expected: Vec::new(),
         };
         let mut in_outcome = false;
+        let mut last = 1;
         for (index, line) in text.lines().enumerate() {
             let content = line.split('#').next().unwrap_or_default().trim();
             if content.is_empty() {
                 continue;
             }
-            if content == "outcome" {
+            last = index + 1;
+            let read = if content == "outcome" && !in_outcome {
                 in_outcome = true;
+                Ok(())
             } else if in_outcome {
-                scenario.expected.push(content.to_owned());
+                scenario.expect(content)
             } else {
-                scenario.read(content).map_err(|reason| BadLine {
-                    line: index + 1,
-                    reason,
-                })?;
-            }
+                scenario.read(content)
+            };
+            read.map_err(|reason| BadLine { line: last, reason })?;
         }
+        scenario
+            .whole(in_outcome)
+            .map_err(|reason| BadLine { line: last, reason })?;
         let config = &scenario.profile.config;
         config.validate().map_err(|bad| BadLine {
             line: 1,
             reason: bad.to_string(),
         })?;
         Ok(scenario)
+    }
+
+    /// Reads a line of the outcome. The last one says whether the promises held.
+    fn expect(&mut self, line: &str) -> Result<(), String> {
+        if self.is_judged() {
+            return Err("nothing comes after what is said of the promises".to_owned());
+        }
+        let line = expectation(line)?;
+        if self.choices.is_some() && !line.starts_with("promise ") {
+            return Err("of a seeded world only what is said of the promises is known".to_owned());
+        }
+        self.expected.push(line);
+        Ok(())
+    }
+
+    fn is_judged(&self) -> bool {
+        let last = self.expected.last();
+        last.is_some_and(|line| line.starts_with("promise "))
+    }
+
+    /// Whether something is told, to its end.
+    fn whole(&self, has_outcome: bool) -> Result<(), String> {
+        if self.orders.is_empty() && self.choices.is_none() {
+            return Err("nothing happens: neither `world seeded` nor an order".to_owned());
+        }
+        if has_outcome && !self.is_judged() {
+            return Err("an outcome ends with `promise held` or `promise broken: NAME`".to_owned());
+        }
+        Ok(())
     }
 
     fn read(&mut self, line: &str) -> Result<(), String> {
@@ -183,7 +180,13 @@ impl Scenario {
                 let guard = Guard::parse(name);
                 self.hold_open = Some(guard.ok_or_else(|| format!("there is no guard {name:?}"))?);
             }
-            (["choose", words @ ..], Some(choices)) => choices.push(read_choice(words)?),
+            (["choose", words @ ..], Some(choices)) => {
+                let choice = read_choice(words)?;
+                if choices.iter().any(|other| place(other) == place(&choice)) {
+                    return Err("this is chosen twice".to_owned());
+                }
+                choices.push(choice);
+            }
             (words, choices) => {
                 if read_setting(&mut self.profile, words)? {
                     if has_begun {
@@ -203,6 +206,12 @@ impl Scenario {
     #[must_use]
     pub fn hold_open(&self) -> Option<Guard> {
         self.hold_open
+    }
+
+    /// Whether it is told by the choices of a seeded run.
+    #[must_use]
+    pub fn is_seeded(&self) -> bool {
+        self.choices.is_some()
     }
 
     /// The same story on a directory, unless something happens in it that only an object store does.
@@ -256,13 +265,41 @@ impl Scenario {
     }
 
     fn play_choices(&self, choices: &[Choice]) -> Outcome {
-        let choices = Choices::replayed(choices);
-        let ended = run(choices, Length::Short, Some(self.profile.clone()), true);
+        let ended = self.with_choices(choices, true);
         Outcome {
             lines: vec![verdict(ended.violation.as_ref())],
-            violation: ended.violation,
-            told: ended.told,
+            ended,
         }
+    }
+
+    fn with_choices(&self, choices: &[Choice], listen: bool) -> Ended {
+        let choices = Choices::replayed(choices);
+        run(choices, Length::Short, Some(self.profile.clone()), listen)
+    }
+
+    /// The first of its choices that is greater than any that there was to choose from. A choice that
+    /// the run does not come to, as may be on another revision, is none.
+    #[must_use]
+    pub fn beyond_range(&self, outcome: &Outcome) -> Option<Choice> {
+        let choices = self.choices.as_deref()?;
+        let made = |ended: &Ended, wanted: &Choice| {
+            let mut made = ended.choices.iter().copied();
+            made.find(|choice| place(choice) == place(wanted))
+        };
+        marks::hold_open(self.hold_open);
+        let found = (0..choices.len()).find(|index| {
+            let wanted = &choices[*index];
+            if let Some(made) = made(&outcome.ended, wanted) {
+                return made.value != wanted.value;
+            }
+            // It was not come to, or its answer was taken for the benign one. With the least other
+            // answer the run is the same until it is come to.
+            let mut least = choices.to_vec();
+            least[*index].value = 1;
+            wanted.value > 1 && made(&self.with_choices(&least, false), wanted).is_some()
+        });
+        marks::hold_open(None);
+        found.map(|index| choices[index])
     }
 
     fn play_orders(&self) -> Outcome {
@@ -292,18 +329,14 @@ impl Scenario {
         lines.push(verdict(violation.as_ref()));
         Outcome {
             lines,
-            violation,
-            told: world.take_told(),
+            ended: ended(&mut world, &choices, violation),
         }
     }
 }
 
-/// The last line of an outcome.
-fn verdict(violation: Option<&Violation>) -> String {
-    match violation {
-        None => "promise held".to_owned(),
-        Some(violation) => format!("promise broken: {}", violation.promise),
-    }
+/// Where a choice is made.
+fn place(choice: &Choice) -> (Label, Subject, u32) {
+    (choice.label, choice.subject, choice.place)
 }
 
 fn read_choice(words: &[&str]) -> Result<Choice, String> {
@@ -316,12 +349,19 @@ fn read_choice(words: &[&str]) -> Result<Choice, String> {
         }
         _ => return Err("a choice is: label, what it is about, place, value".to_owned()),
     };
-    Ok(Choice {
+    let choice = Choice {
         label: Label::parse(label).ok_or_else(|| format!("nothing is called {label:?}"))?,
         subject,
         place: number(place)?,
         value: number(value)?,
-    })
+    };
+    if is_setting(&choice) {
+        return Err("what the world is like is said by settings".to_owned());
+    }
+    if choice.value == 0 {
+        return Err("0 is the benign choice, which is made wherever nothing is said".to_owned());
+    }
+    Ok(choice)
 }
 
 /// A world without faults, interval or writes: everything happens by order.
@@ -336,236 +376,6 @@ fn quiet_profile() -> Profile {
     profile
 }
 
-fn read_order(words: &[&str]) -> Result<Order, String> {
-    Ok(match words {
-        ["start"] => Order::Start,
-        ["run", time] => Order::Run(micros(time)?),
-        ["until", "completed", n] => Order::UntilCompleted(number(n)?),
-        ["until", "leader"] => Order::UntilLeader,
-        ["until", "running"] => Order::UntilRunning,
-        ["trigger"] => Order::Trigger,
-        ["cancel"] => Order::Cancel,
-        ["write", whose, key] => Order::Write(subtask(whose)?, number(key)?),
-        ["compact", whose] => Order::Compact(subtask(whose)?),
-        ["hold", rest @ ..] => message_rule(rest, MessageEffect::Hold)?,
-        ["lose", rest @ ..] => message_rule(rest, MessageEffect::Lose)?,
-        ["double", time, rest @ ..] => message_rule(rest, MessageEffect::Double(micros(time)?))?,
-        ["release"] => Order::Release(None, None),
-        ["release", kind] => Order::Release(Some(message_kind(kind)?), None),
-        ["release", kind, whose] => {
-            Order::Release(Some(message_kind(kind)?), Some(subtask(whose)?))
-        }
-        ["call", kind, rest @ ..] => request_rule(kind, rest)?,
-        ["calm"] => Order::Calm,
-        ["crash", "coordinator"] => Order::CrashCoordinator,
-        ["crash", "worker", n] => Order::CrashWorker(number(n)?),
-        ["kill", whose] => Order::Kill(subtask(whose)?),
-        ["declare-dead", whose] => Order::DeclareDead(subtask(whose)?),
-        ["pause", time] => Order::Pause(micros(time)?),
-        ["rival"] => Order::Rival,
-        ["redeploy"] => Order::Redeploy(None),
-        ["restore", checkpoint] => Order::Redeploy(Some(CheckpointId(number(checkpoint)?))),
-        ["pin", checkpoint, owner] => {
-            Order::Pin(CheckpointId(number(checkpoint)?), (*owner).to_owned(), true)
-        }
-        ["unpin", checkpoint, owner] => Order::Pin(
-            CheckpointId(number(checkpoint)?),
-            (*owner).to_owned(),
-            false,
-        ),
-        ["guest"] => Order::Guest,
-        ["close"] => Order::Close,
-        ["power-cut"] => Order::PowerCut,
-        _ => return Err(format!("{:?} is no order", words.join(" "))),
-    })
-}
-
-fn subtask(word: &str) -> Result<SubtaskId, String> {
-    let (operator, index) = word
-        .split_once('.')
-        .ok_or_else(|| format!("{word:?} is no subtask"))?;
-    Ok(SubtaskId {
-        operator: OperatorId(number(operator)?),
-        index: number(index)?,
-    })
-}
-
-fn message_kind(word: &str) -> Result<String, String> {
-    if MESSAGE_KINDS.contains(&word) {
-        Ok(word.to_owned())
-    } else {
-        Err(format!("{word:?} is no kind of message"))
-    }
-}
-
-/// How often a rule strikes: `x3`; for ever if nothing is said.
-fn times(word: Option<&&str>) -> Result<u32, String> {
-    match word {
-        None => Ok(u32::MAX),
-        Some(word) => match word.strip_prefix('x') {
-            Some(times) => number(times),
-            None => Err(format!("{word:?} does not say how often")),
-        },
-    }
-}
-
-fn message_rule(words: &[&str], effect: MessageEffect) -> Result<Order, String> {
-    let [kind, rest @ ..] = words else {
-        return Err("which messages?".to_owned());
-    };
-    let kind = message_kind(kind)?;
-    let (subtask, rest) = match rest {
-        [whose, rest @ ..] if whose.contains('.') => (Some(subtask(whose)?), rest),
-        rest => (None, rest),
-    };
-    Ok(Order::Rule(Rule::Message {
-        kind,
-        subtask,
-        effect,
-        left: times(rest.first())?,
-    }))
-}
-
-fn request_rule(kind: &str, words: &[&str]) -> Result<Order, String> {
-    if !REQUEST_KINDS.contains(&kind) {
-        return Err(format!("{kind:?} is no kind of call"));
-    }
-    let (effect, rest) = match words {
-        ["late", time, rest @ ..] => (RequestEffect::Late(micros(time)?), rest),
-        ["lose-answer", rest @ ..] => (RequestEffect::LoseAnswer, rest),
-        ["lose-request", rest @ ..] => (RequestEffect::LoseRequest, rest),
-        ["refuse", rest @ ..] => (RequestEffect::Refuse, rest),
-        ["fail", rest @ ..] => (RequestEffect::Fail, rest),
-        ["deny", rest @ ..] => (RequestEffect::Deny, rest),
-        ["hang", rest @ ..] => (RequestEffect::Hang, rest),
-        ["damage", rest @ ..] => (RequestEffect::Damage, rest),
-        ["tear", rest @ ..] => (RequestEffect::Tear, rest),
-        _ => return Err(format!("{:?} happens to no call", words.join(" "))),
-    };
-    Ok(Order::Rule(Rule::Request {
-        kind: kind.to_owned(),
-        effect,
-        left: times(rest.first())?,
-    }))
-}
-
-fn obey(world: &mut World, order: &Order, choices: &mut Choices) -> Result<(), Violation> {
-    match order {
-        Order::Start | Order::UntilRunning => wait(world, choices, World::all_run)?,
-        Order::Run(time) => run_for(world, *time, choices)?,
-        Order::UntilCompleted(count) => {
-            wait(world, choices, |world| {
-                world.watch.facts.completions >= *count
-            })?;
-            // The news of it goes round.
-            run_for(world, 20_000, choices)?;
-        }
-        Order::UntilLeader => wait(world, choices, |world| world.has_leader().is_some())?,
-        Order::Trigger => {
-            world.order_checkpoint(choices);
-            run_for(world, 1, choices)?;
-        }
-        Order::Cancel => world.order_cancel(choices),
-        Order::Write(subtask, key) => world.order_write(*subtask, *key),
-        Order::Compact(subtask) => world.order_compact(*subtask),
-        Order::Rule(rule) => world.add_rule(rule.clone()),
-        Order::Release(kind, subtask) => world.release(kind.as_deref(), *subtask),
-        Order::Calm => world.clear_rules(),
-        Order::CrashCoordinator => world.order_crash_coordinator(choices),
-        Order::CrashWorker(worker) => world.order_crash_worker(*worker),
-        Order::Kill(subtask) => world.order_kill(*subtask),
-        Order::DeclareDead(subtask) => world.order_declare_dead(*subtask),
-        Order::Pause(time) => world.order_pause(*time),
-        Order::Rival => world.order_rival(),
-        Order::Redeploy(from) => {
-            world.order_deploy(*from, choices);
-            run_for(world, 20_000, choices)?;
-        }
-        Order::Pin(checkpoint, owner, begins) => {
-            world.order_pin(*checkpoint, owner.clone(), *begins, choices);
-        }
-        Order::Guest => world.order_guest(choices),
-        Order::Close => world.order_close(choices),
-        Order::PowerCut => world.order_power_cut(choices),
-    }
-    match world.watch.violation.take() {
-        Some(violation) => Err(violation),
-        None => Ok(()),
-    }
-}
-
-fn run_for(world: &mut World, time: u64, choices: &mut Choices) -> Result<(), Violation> {
-    let end = world.now + time;
-    while world.queue.next_at().is_some_and(|at| at <= end) {
-        world.step(choices)?;
-    }
-    world.now = end;
-    world.watch.facts.now = end;
-    Ok(())
-}
-
-fn wait(
-    world: &mut World,
-    choices: &mut Choices,
-    holds: impl Fn(&World) -> bool,
-) -> Result<(), Violation> {
-    let end = world.now + PATIENCE;
-    while !holds(world) && world.queue.next_at().is_some_and(|at| at <= end) {
-        world.step(choices)?;
-    }
-    Ok(())
-}
-
-/// What a user has seen by now.
-fn outcome_of(world: &World) -> Vec<String> {
-    let facts = &world.watch.facts;
-    let list = |ids: &mut dyn Iterator<Item = u64>| {
-        let words: Vec<String> = ids.map(|id| id.to_string()).collect();
-        if words.is_empty() {
-            "none".to_owned()
-        } else {
-            words.join(" ")
-        }
-    };
-    let mut lines = vec![
-        format!(
-            "completed {}",
-            list(&mut facts.completed.iter().map(|id| id.0))
-        ),
-        format!(
-            "retained {}",
-            list(&mut facts.durable.retained.keys().map(|id| id.0))
-        ),
-        format!("epoch {}", facts.durable.epoch.0),
-    ];
-    for (checkpoint, reason) in &facts.aborted {
-        lines.push(format!("aborted {} {}", checkpoint.0, name_of(reason)));
-    }
-    for (checkpoint, subtask) in &facts.restored {
-        lines.push(format!(
-            "restored {} by {}.{}",
-            checkpoint.0, subtask.operator.0, subtask.index
-        ));
-    }
-    lines
-}
-
-fn name_of(reason: &AbortReason) -> &'static str {
-    match reason {
-        AbortReason::Expired => "expired",
-        AbortReason::Declined(..) => "declined",
-        AbortReason::Contradiction(..) => "contradiction",
-        AbortReason::Subsumed => "subsumed",
-        AbortReason::AttemptEnded(_) => "attempt-ended",
-        AbortReason::Cancelled => "cancelled",
-        AbortReason::Closed => "closed",
-        AbortReason::CommitFailed(_) => "commit-failed",
-        AbortReason::Deposed(_) => "deposed",
-        AbortReason::Broken(_) => "broken",
-        _ => "other",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -578,6 +388,42 @@ mod tests {
         assert_eq!(bad.line, 2);
         assert!(Scenario::parse("call swap explode\n").is_err());
         assert!(Scenario::parse("retained 0\n").is_err());
+    }
+
+    #[test]
+    fn a_file_says_what_happens_and_how_it_ends() {
+        for bad in [
+            "",
+            "# only words\n",
+            "store object\n",
+            "outcome\npromise held\n",
+            "start\noutcome\n",
+            "start\noutcome\ncompleted 1\n",
+            "start\noutcome\npromise kept\n",
+            "start\noutcome\npromise broken: Nothing\n",
+            "start\noutcome\npromise held\nepoch 1\n",
+            "start\noutcome\ncompleted x\npromise held\n",
+            "start\noutcome\naborted 1 bored\npromise held\n",
+            "start\noutcome\nrestored 1\npromise held\n",
+            "world seeded\noutcome\nepoch 1\npromise held\n",
+            "world seeded\nchoose message-lost 3 0\n",
+            "world seeded\nchoose profile 3 1\n",
+            "world seeded\nchoose message-lost 3 1\nchoose message-lost 3 1\n",
+        ] {
+            assert!(Scenario::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_there_is_no_room_for_is_seen() {
+        let beyond = |value: u32| {
+            let text = format!("world seeded\nchoose message-delay lead 0 {value}\n");
+            let scenario = Scenario::parse(&text).expect("it can be read");
+            scenario.beyond_range(&scenario.play()).is_some()
+        };
+        assert!(!beyond(1));
+        let found: Vec<bool> = (100..120).map(beyond).collect();
+        assert!(found.iter().all(|is_seen| *is_seen), "{found:?}");
     }
 
     #[test]
@@ -600,11 +446,11 @@ mod tests {
 
     #[test]
     fn a_plain_story_ends_well() {
-        let text = "start\nwrite 0.0 1\ntrigger\nuntil completed 1\n\noutcome\ncompleted 1\n";
+        let text = "start\nwrite 0.0 1\ntrigger\nuntil completed 1\n\noutcome\npromise held\n";
         let scenario = Scenario::parse(text).expect("it can be read");
-        assert_eq!(scenario.expected, ["completed 1"]);
+        assert_eq!(scenario.expected, ["promise held"]);
         let outcome = scenario.play();
-        assert_eq!(outcome.violation, None);
+        assert_eq!(outcome.ended.violation, None);
         assert_eq!(outcome.lines[0], "completed 1");
     }
 }

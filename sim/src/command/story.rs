@@ -1,0 +1,113 @@
+//! One scenario file: what happens in it, and whether it ends as it says.
+
+use std::path::Path;
+
+use serde_json::json;
+use stillpoint_sim::report::{self, Subject};
+use stillpoint_sim::reproduce::{self, whole_command};
+use stillpoint_sim::scenario::{Outcome, Scenario};
+
+use super::exit::Exit;
+use super::output::say;
+use super::replay::{Failed, end, tell_run, write};
+use super::watch::{self, Doing};
+
+/// Reads a scenario file.
+///
+/// # Errors
+/// What is wrong with it, by the file's name.
+pub(super) fn read(path: &Path) -> Result<Scenario, Failed> {
+    let bad = |what: String| format!("{}: {what}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+    Scenario::parse(&text).map_err(|error| bad(error.to_string()))
+}
+
+/// Plays a scenario file and tells what happens.
+pub(super) fn replay(path: &Path, page: Option<&Path>, json: bool) -> Result<Exit, Failed> {
+    let scenario = read(path)?;
+    let name = path.display().to_string();
+    let arguments = format!("replay {name}");
+    let doing = Doing::Other(name.clone(), arguments.clone());
+    let outcome = watch::during(doing, || scenario.play());
+    let doing = Doing::Other(name.clone(), arguments.clone());
+    if let Some(choice) = watch::during(doing, || scenario.beyond_range(&outcome)) {
+        return Err(format!(
+            "{name}: `choose {choice}`: there is less to choose from"
+        ));
+    }
+    let command = whole_command(&arguments);
+    let written = page.map_or(Ok(()), |page| {
+        let subject = Subject {
+            run: format!("{name}; {}", reproduce::provenance()),
+            name: name.clone(),
+            planted: scenario.hold_open(),
+            command: command.clone(),
+            is_shrunk: true,
+        };
+        write(page, &report::page(&subject, &outcome.ended))
+    });
+    if json {
+        say!("{}", as_json(&name, &scenario, &outcome, &command));
+    } else {
+        tell(&name, &scenario, &outcome, &command);
+    }
+    let is_other = expects(&scenario) && outcome.lines != scenario.expected;
+    let exit = end(written, page, &outcome.ended, json)?;
+    Ok(exit.unless_missed(is_other))
+}
+
+/// Whether a file says how it ends. One that is still being written need not.
+fn expects(scenario: &Scenario) -> bool {
+    !scenario.expected.is_empty()
+}
+
+fn tell(name: &str, scenario: &Scenario, outcome: &Outcome, command: &str) {
+    say!("{name}; {}", reproduce::provenance());
+    if let Some(guard) = scenario.hold_open() {
+        say!("{} held open", guard.name());
+    }
+    tell_run(&outcome.ended);
+    if let Some(violation) = &outcome.ended.violation {
+        say!("broken: {violation}");
+        for wait in &outcome.ended.waits {
+            say!("  {wait}");
+        }
+    }
+    say!("outcome");
+    for line in &outcome.lines {
+        say!("  {line}");
+    }
+    if !expects(scenario) {
+        say!("the file does not say how it ends");
+    } else if outcome.lines == scenario.expected {
+        say!("it ends as the file says");
+    } else {
+        say!("NOT AS THE FILE SAYS:");
+        for line in &scenario.expected {
+            say!("  {line}");
+        }
+    }
+    say!("{command}");
+}
+
+fn as_json(name: &str, scenario: &Scenario, outcome: &Outcome, command: &str) -> serde_json::Value {
+    let ended = &outcome.ended;
+    let violation = ended.violation.as_ref();
+    json!({
+        "scenario": name,
+        "hold_open": scenario.hold_open().map(|guard| guard.name()),
+        "revision": reproduce::revision(),
+        "features": reproduce::features(),
+        "events": ended.events,
+        "completed": ended.completed,
+        "digest": format!("{:016x}", ended.digest),
+        "profile": ended.profile.to_string(),
+        "promise": violation.map(|violation| violation.promise),
+        "what": violation.map(|violation| violation.what.clone()),
+        "waits": ended.waits,
+        "outcome": outcome.lines,
+        "expected": scenario.expected,
+        "as_expected": expects(scenario).then_some(outcome.lines == scenario.expected),
+        "command": command,
+    })
+}
