@@ -486,6 +486,33 @@ mod tests {
     }
 
     #[test]
+    fn families_come_back_with_the_pack() {
+        let mut contents = Contents::default();
+        let mut lsm = Lsm::default();
+        lsm.write(0, 1);
+        lsm.change_families(1);
+        lsm.change_families(2);
+        let cut = lsm.cut(&mut contents);
+        lsm.change_families(1);
+        let set = pack_of(&cut, &mut contents);
+        let restored = Lsm::open(&set, &contents).unwrap();
+        assert_eq!(restored.families().names(), ["family-1", "family-2"]);
+        assert_eq!(lsm.families().names(), ["family-2"]);
+    }
+
+    #[test]
+    fn torn_bytes_have_the_length_they_should() {
+        let mut contents = Contents::default();
+        let whole = contents.add(Content::State(Table::default()));
+        let size_bytes = whole.digest().size_bytes;
+        let same = contents.torn_of_length(whole);
+        let other = contents.torn_of_other_length(size_bytes);
+        assert_eq!(same.digest().size_bytes, size_bytes);
+        assert_ne!(same.digest(), whole.digest());
+        assert_ne!(other.digest().size_bytes, size_bytes);
+    }
+
+    #[test]
     fn a_wrong_set_is_no_state() {
         let mut contents = Contents::default();
         let mut lsm = Lsm::default();

@@ -21,7 +21,7 @@ use super::World;
 use super::attempt::{Instance, Phase, Running};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
-use crate::lsm::ContentId;
+use crate::lsm::{ContentId, number_of};
 
 /// A file in a state's directory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -120,9 +120,10 @@ impl World {
         let Some(local) = running.uploading.remove(&name) else {
             return;
         };
+        let number = number_of(&local);
         let mut files = running.lsm.files().iter();
         if let Answer::Done(digest) = answer
-            && files.any(|file| file.local() == local && file.content.digest() == *digest)
+            && files.any(|file| Some(file.number) == number && file.content.digest() == *digest)
         {
             let digest = *digest;
             running.marks.insert(local, FileMark { name, digest });

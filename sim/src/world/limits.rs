@@ -138,3 +138,30 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use stillpoint::protocol::id::AttemptId;
+
+    use super::*;
+
+    #[test]
+    fn each_process_and_kind_is_counted_by_itself() {
+        let mut under_way = UnderWay::default();
+        let name = |number| {
+            ObjectName::Shared(FileName {
+                attempt: AttemptId(1),
+                number,
+            })
+        };
+        let (first, second) = (Caller::Attempt(AttemptId(1)), Caller::Attempt(AttemptId(2)));
+        assert_eq!(under_way.begin(first, Kind::Upload, name(1)), 1);
+        assert_eq!(under_way.begin(first, Kind::Upload, name(2)), 2);
+        assert_eq!(under_way.begin(first, Kind::Delete, name(3)), 1);
+        assert_eq!(under_way.begin(second, Kind::Upload, name(1)), 1);
+        under_way.end(first, Kind::Upload, name(1));
+        assert_eq!(under_way.begin(first, Kind::Upload, name(4)), 2);
+        under_way.forget(first);
+        assert_eq!(under_way.begin(first, Kind::Upload, name(5)), 1);
+    }
+}
