@@ -389,7 +389,7 @@ impl World {
         match drawn / KEYS {
             // No benign workload is empty: the first key is always written.
             0 if drawn == 0 => self.write(attempt, 0, value),
-            0 if key == 1 && !self.profile.is_modelled => self.change_families(attempt, value),
+            0 if key == 1 && value.is_multiple_of(4) => self.change_families(attempt, value / 4),
             0 => {}
             1 | 2 => self.write(attempt, key, value),
             3 => {
@@ -432,7 +432,9 @@ impl World {
 
     /// A user adds a column family, or drops one.
     fn change_families(&mut self, attempt: AttemptId, which: u32) {
-        if let Some(lsm) = self.lsm(attempt) {
+        if !self.profile.is_modelled
+            && let Some(lsm) = self.lsm(attempt)
+        {
             lsm.change_families(which);
         }
     }

@@ -4,7 +4,7 @@
 //! A request is under way from when it is made until its maker is answered, so the count is that of
 //! whoever makes it, whatever becomes of the request on its way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use stillpoint::protocol::id::{FileName, ManifestName, ObjectName};
 use stillpoint::protocol::manifest::{Change, Record};
@@ -24,21 +24,23 @@ enum Kind {
     ManifestDelete,
 }
 
-/// The requests of each process that it has not heard the answer to.
+/// The requests of each process that it has not heard the answer to, in lists: they are short.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct UnderWay(BTreeMap<(Caller, Kind), BTreeSet<ObjectName>>);
+pub(super) struct UnderWay(BTreeMap<(Caller, Kind), Vec<ObjectName>>);
 
 impl UnderWay {
     /// Notes a request; how many like it are under way then.
     fn begin(&mut self, caller: Caller, kind: Kind, name: ObjectName) -> usize {
         let names = self.0.entry((caller, kind)).or_default();
-        names.insert(name);
+        names.push(name);
         names.len()
     }
 
     fn end(&mut self, caller: Caller, kind: Kind, name: ObjectName) {
-        if let Some(names) = self.0.get_mut(&(caller, kind)) {
-            names.remove(&name);
+        if let Some(names) = self.0.get_mut(&(caller, kind))
+            && let Some(place) = names.iter().position(|other| *other == name)
+        {
+            names.swap_remove(place);
         }
     }
 
