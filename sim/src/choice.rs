@@ -38,6 +38,15 @@ impl Ratio {
         Self { of: 1, among }
     }
 
+    /// So many times as seldom.
+    #[must_use]
+    pub const fn rarer(self, times: u32) -> Self {
+        Self {
+            of: self.of,
+            among: self.among * times,
+        }
+    }
+
     /// Whether it can happen at all.
     #[must_use]
     pub const fn is_possible(self) -> bool {
@@ -133,6 +142,12 @@ labels! {
     Request = "request", "a user asks for something";
     /// What is wrong with an acknowledgement.
     Garbled = "garbled", "an acknowledgement is garbled";
+    /// Whether a put is refused although nothing is there.
+    Refusal = "refusal", "a put is refused for no reason";
+    /// Whether the files of a snapshot can't be secured.
+    SecureFate = "secure-fate", "a snapshot is not secured";
+    /// Whether a file on a worker's disk changes between two attempts.
+    DiskDamage = "disk-damage", "a local file changes";
     /// What happens next, where an explorer decides.
     Step = "step", "what happens next";
 }

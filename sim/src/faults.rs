@@ -17,7 +17,7 @@ pub enum Fault {
     LostAnswers,
     /// The caller hears `Unknown`, and the request lands much later.
     LateRequests,
-    /// A swap is refused although nothing was stored.
+    /// A swap, or a put of what is not there, is refused although nothing was stored.
     SpuriousRefusals,
     /// The store fails a request for certain.
     Throttling,
@@ -41,7 +41,7 @@ pub enum Fault {
     WorkerPauses,
     /// An attempt that lives is declared dead.
     FalseDeaths,
-    /// The synchronous part of a snapshot fails.
+    /// The synchronous part of a snapshot fails, or its files can't be secured.
     FailedSnapshots,
     /// The upload of a file fails for certain.
     FailedUploads,
@@ -61,7 +61,8 @@ pub enum Fault {
     TornPuts,
     /// Puts under a certain name are never answered, for ever.
     HangingNames,
-    /// A local file has another length when it is read than at the cut.
+    /// A local file has another length when it is read than at the cut, or changes between two
+    /// attempts.
     LocalDamage,
     /// Retained checkpoints are pinned and unpinned by the leader's user.
     Pins,

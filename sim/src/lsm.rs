@@ -59,6 +59,28 @@ impl Table {
     }
 }
 
+/// How many column families a state can have.
+const FAMILIES: u32 = 3;
+
+/// The column families of a state.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Families(u8);
+
+impl Families {
+    /// Their names, in order.
+    #[must_use]
+    pub fn names(self) -> Vec<String> {
+        let all = (0..FAMILIES).filter(|which| self.0 & 1 << which != 0);
+        all.map(|which| format!("family-{which}")).collect()
+    }
+
+    /// Those of either state.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
 /// Names the bytes of a file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ContentId(pub u32);
@@ -80,8 +102,8 @@ impl ContentId {
 pub enum Content {
     /// A state file.
     State(Table),
-    /// A pack: the numbers of the live files, oldest first.
-    Pack(Vec<u64>),
+    /// A pack: the numbers of the live files, oldest first, and the column families.
+    Pack(Vec<u64>, Families),
     /// What is left of a write that broke off, or of a damaged file.
     Torn,
 }
@@ -119,6 +141,26 @@ impl Contents {
         let before = self.all.entry(id).or_insert_with(|| content.clone());
         assert!(*before == content, "two contents are named {}", id.0);
         id
+    }
+
+    /// Other bytes of another length.
+    pub fn torn_of_other_length(&mut self, size_bytes: u64) -> ContentId {
+        loop {
+            let torn = self.add(Content::Torn);
+            if torn.digest().size_bytes != size_bytes {
+                return torn;
+            }
+        }
+    }
+
+    /// Other bytes of the same length.
+    pub fn torn_of_length(&mut self, content: ContentId) -> ContentId {
+        loop {
+            let torn = self.add(Content::Torn);
+            if torn.digest().size_bytes == content.digest().size_bytes {
+                return torn;
+            }
+        }
     }
 
     /// The bytes.
@@ -172,6 +214,7 @@ pub struct Lsm {
     files: Vec<LsmFile>,
     next_number: u64,
     truth: Table,
+    families: Families,
 }
 
 impl Default for Lsm {
@@ -181,6 +224,7 @@ impl Default for Lsm {
             files: Vec::new(),
             next_number: 1,
             truth: Table::default(),
+            families: Families::default(),
         }
     }
 }
@@ -192,6 +236,8 @@ pub struct Cut {
     pub files: Vec<LsmFile>,
     /// The value of each key.
     pub truth: Table,
+    /// The column families.
+    pub families: Families,
 }
 
 /// Why a restored set of files is no state.
@@ -251,7 +297,19 @@ impl Lsm {
         Cut {
             files: self.files.clone(),
             truth: self.truth,
+            families: self.families,
         }
+    }
+
+    /// Adds a column family, or drops it if it is there. What the keys hold is in none of them.
+    pub fn change_families(&mut self, which: u32) {
+        self.families.0 ^= 1 << (which % FAMILIES);
+    }
+
+    /// The column families.
+    #[must_use]
+    pub fn families(&self) -> Families {
+        self.families
     }
 
     /// What a reader sees now.
@@ -278,7 +336,7 @@ impl Lsm {
         let [(pack_name, pack)] = packs[..] else {
             return Err(BadState::Packs(packs.len()));
         };
-        let Content::Pack(numbers) = contents.get(*pack) else {
+        let Content::Pack(numbers, families) = contents.get(*pack) else {
             return Err(BadState::WrongKind(pack_name.clone()));
         };
         let mut files = Vec::new();
@@ -311,6 +369,7 @@ impl Lsm {
             files,
             next_number,
             truth: seen.seen(),
+            families: *families,
         })
     }
 
@@ -336,6 +395,7 @@ impl Lsm {
             next_number: files.last().map_or(1, |file| file.number + 1),
             files,
             truth: seen.seen(),
+            families: Families::default(),
         }
     }
 
@@ -358,7 +418,7 @@ impl Lsm {
 fn table_of(contents: &Contents, id: ContentId) -> &Table {
     match contents.get(id) {
         Content::State(table) => table,
-        Content::Pack(_) | Content::Torn => {
+        Content::Pack(..) | Content::Torn => {
             panic!("content {} of a live file is no table", id.0)
         }
     }
@@ -373,7 +433,7 @@ mod tests {
 
     fn pack_of(cut: &Cut, contents: &mut Contents) -> Vec<(LocalName, ContentId)> {
         let numbers = cut.files.iter().map(|file| file.number).collect();
-        let pack = contents.add(Content::Pack(numbers));
+        let pack = contents.add(Content::Pack(numbers, cut.families));
         let mut set: Vec<_> = cut
             .files
             .iter()
@@ -423,6 +483,33 @@ mod tests {
             life.cut(&mut contents).files[1].number
         };
         assert_eq!(second_file(5), second_file(6));
+    }
+
+    #[test]
+    fn families_come_back_with_the_pack() {
+        let mut contents = Contents::default();
+        let mut lsm = Lsm::default();
+        lsm.write(0, 1);
+        lsm.change_families(1);
+        lsm.change_families(2);
+        let cut = lsm.cut(&mut contents);
+        lsm.change_families(1);
+        let set = pack_of(&cut, &mut contents);
+        let restored = Lsm::open(&set, &contents).unwrap();
+        assert_eq!(restored.families().names(), ["family-1", "family-2"]);
+        assert_eq!(lsm.families().names(), ["family-2"]);
+    }
+
+    #[test]
+    fn torn_bytes_have_the_length_they_should() {
+        let mut contents = Contents::default();
+        let whole = contents.add(Content::State(Table::default()));
+        let size_bytes = whole.digest().size_bytes;
+        let same = contents.torn_of_length(whole);
+        let other = contents.torn_of_other_length(size_bytes);
+        assert_eq!(same.digest().size_bytes, size_bytes);
+        assert_ne!(same.digest(), whole.digest());
+        assert_ne!(other.digest().size_bytes, size_bytes);
     }
 
     #[test]

@@ -48,6 +48,8 @@ pub struct Profile {
     /// Of so many compactions that could be, one is: seldom ones let files live through several
     /// checkpoints, frequent ones let them leave at once.
     pub compaction_one_in: u32,
+    /// Whether a worker's disk keeps what an attempt leaves there for the next one of its subtask.
+    pub disks_stay: bool,
     /// Events of the part with faults.
     pub safety_events: u64,
     /// The coordinator's configuration, limits included.
@@ -92,12 +94,16 @@ impl Profile {
             crowd(&mut config, &mut intensity);
             (operators, parallelism, compaction_one_in) = (1, 2, 2);
         }
+        // Drawn last, so that what older scenario files say of a profile keeps its place.
+        config.limits.pins_max = pick(choices, [10_000, 10_000, 2, 1]);
+        let disks_stay = choices.choose(2, Label::Profile) == 1;
         Self {
             store,
             workers,
             operators,
             parallelism,
             compaction_one_in,
+            disks_stay,
             safety_events: match length {
                 Length::Short => 560,
                 Length::Long => 19_000,
@@ -333,9 +339,10 @@ impl fmt::Display for Profile {
         let limits = &config.limits;
         writeln!(
             f,
-            "store {:?}, {} workers, {} operators x {} subtasks, compaction 1/{}, {} events with faults",
+            "store {:?}, {} workers{}, {} operators x {} subtasks, compaction 1/{}, {} events with faults",
             self.store,
             self.workers,
+            if self.disks_stay { " with disks" } else { "" },
             self.operators,
             self.parallelism,
             self.compaction_one_in,
@@ -353,9 +360,10 @@ impl fmt::Display for Profile {
         )?;
         writeln!(
             f,
-            "tail {}, tombstones {}, id blocks {}/{}, uploads {} x {} tries, retry {:?}",
+            "tail {}, tombstones {}, pins {}, id blocks {}/{}, uploads {} x {} tries, retry {:?}",
             limits.tail_records_max,
             limits.tombstones_max,
+            limits.pins_max,
             limits.checkpoint_id_block,
             limits.attempt_id_block,
             limits.uploads_in_flight_max,

@@ -226,7 +226,7 @@ impl Both {
 
         self.pair(&modelled, &real, counts);
         let numbers = cut.files.iter().map(|file| file.number).collect();
-        let modelled_pack = self.contents.add(Content::Pack(numbers));
+        let modelled_pack = self.contents.add(Content::Pack(numbers, cut.families));
         let mut set = modelled;
         set.push((LocalName::new("pack").unwrap(), modelled_pack));
         assert_eq!(self.real_pairs(), cut.truth, "what a reader sees");

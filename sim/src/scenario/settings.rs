@@ -38,7 +38,7 @@ macro_rules! times {
     };
 }
 
-const NUMBERS: [Setting; 19] = numbers! {
+const NUMBERS: [Setting; 20] = numbers! {
     "workers": workers,
     "operators": operators,
     "parallelism": parallelism,
@@ -58,6 +58,7 @@ const NUMBERS: [Setting; 19] = numbers! {
     "attempt-block": config.limits.attempt_id_block,
     "own-deletes": config.limits.own_deletes_max,
     "pending": config.limits.pending_checkpoints_max,
+    "pins": config.limits.pins_max,
 };
 
 const TIMES: [Setting; 5] = times! {
@@ -69,7 +70,7 @@ const TIMES: [Setting; 5] = times! {
 };
 
 /// Settings of another kind, and those that move a second number along.
-const OTHERS: [Setting; 7] = [
+const OTHERS: [Setting; 8] = [
     Setting {
         name: "store",
         read: |profile, word| {
@@ -127,6 +128,18 @@ const OTHERS: [Setting; 7] = [
             Ok(())
         },
         write: |profile| sometimes_millis(profile.config.look_interval),
+    },
+    Setting {
+        name: "disks",
+        read: |profile, word| {
+            profile.disks_stay = match word {
+                "stay" => true,
+                "go" => false,
+                _ => return Err(format!("{word:?}: disks stay or go")),
+            };
+            Ok(())
+        },
+        write: |profile| if profile.disks_stay { "stay" } else { "go" }.to_owned(),
     },
     Setting {
         name: "faults",

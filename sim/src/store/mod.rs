@@ -113,10 +113,13 @@ impl Request {
 
     /// Whether its answer can be a conflict although nothing was stored.
     #[must_use]
-    pub fn is_swap(&self) -> bool {
+    pub fn is_conditional(&self) -> bool {
         matches!(
             self,
-            Self::Call(StoreCall::Swap { .. } | StoreCall::Create { .. })
+            Self::Upload { .. }
+                | Self::Call(
+                    StoreCall::Swap { .. } | StoreCall::Create { .. } | StoreCall::Put { .. }
+                )
         )
     }
 

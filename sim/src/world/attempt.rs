@@ -3,28 +3,26 @@
 
 use std::collections::BTreeMap;
 
-use stillpoint::protocol::answer::{Answer, Failure, FailureKind};
 use stillpoint::protocol::file::{FileDescription, FileKind};
-use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, LocalName, SubtaskId};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, FileName, LocalName, SubtaskId};
 use stillpoint::protocol::message::{Fate, Message};
-use stillpoint::protocol::subtask::{
-    Action, Event, LiveFile, Notice, OpToken, Payload, Subtask, SubtaskConfig,
-};
-use stillpoint::protocol::time::WallClock;
+use stillpoint::protocol::restore::FileMark;
+use stillpoint::protocol::subtask::{Action, Event, Notice, OpToken, Subtask, SubtaskConfig};
 
 use super::restore::Restore;
+use super::snapshot::LocalSnapshot;
 use super::story::Kind;
 use super::{Entry, Happening, World};
-use crate::choice::{Choices, Label, Ratio, mix};
+use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
-use crate::lsm::{Content, ContentId, Cut, DELETED, KEYS, Lsm, Table};
+use crate::lsm::{DELETED, KEYS, Lsm};
 use crate::oracle::facts::{Caller, Fact, ProcessId};
 use crate::store::Request;
 
 /// The time between two writes of a user, in microseconds.
 const WORK_PERIOD: u64 = 25_000;
 /// How long a local step takes.
-const LOCAL: u64 = 500;
+pub(super) const LOCAL: u64 = 500;
 
 /// An attempt of a subtask on a worker.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -56,15 +54,10 @@ pub struct Running {
     pub(super) snapshots: BTreeMap<CheckpointId, LocalSnapshot>,
     pub(super) timer: Option<u64>,
     closing: bool,
-}
-
-/// What a snapshot holds on the local disk.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(super) struct LocalSnapshot {
-    pub(super) cut: Cut,
-    taken_at: u64,
-    /// What is linked and readable, once it is secured.
-    secured: Option<BTreeMap<LocalName, ContentId>>,
+    /// Which local file each upload under way reads.
+    pub(super) uploading: BTreeMap<FileName, LocalName>,
+    /// Which stored file each local one is, where the disk stays.
+    pub(super) marks: BTreeMap<LocalName, FileMark>,
 }
 
 impl Instance {
@@ -89,15 +82,6 @@ impl Instance {
     }
 }
 
-/// What the user attaches to a snapshot: something that the state can be told by.
-pub(super) fn user_bytes(table: &Table) -> Vec<u8> {
-    let digest = table
-        .0
-        .iter()
-        .fold(7, |digest, value| mix(digest ^ u64::from(*value)));
-    digest.to_le_bytes()[..4].to_vec()
-}
-
 /// The epoch of a leader's message.
 fn epoch_of_leader(message: &Message) -> Option<Epoch> {
     match message {
@@ -111,8 +95,15 @@ fn epoch_of_leader(message: &Message) -> Option<Epoch> {
     }
 }
 
-fn pack_name(checkpoint: CheckpointId) -> String {
-    format!("pack-{}", checkpoint.0)
+/// What a restore writes down about the files that are there then.
+fn marks_of(files: &[FileDescription]) -> BTreeMap<LocalName, FileMark> {
+    let files = files.iter().filter(|file| file.kind == FileKind::State);
+    files
+        .map(|file| {
+            let (name, digest) = (file.name, file.digest);
+            (file.local.clone(), FileMark { name, digest })
+        })
+        .collect()
 }
 
 impl World {
@@ -126,6 +117,10 @@ impl World {
         choices: &mut Choices,
     ) {
         self.fact(Fact::EpochHeard(attempt, config.epoch));
+        let marks = match &restored {
+            Some((_, files)) => marks_of(files),
+            None => BTreeMap::new(),
+        };
         let machine = Subtask::new(self.timestamp(), config, restored);
         let Some(instance) = self.instances.get_mut(&attempt) else {
             return;
@@ -136,6 +131,8 @@ impl World {
             snapshots: BTreeMap::new(),
             timer: None,
             closing: false,
+            uploading: BTreeMap::new(),
+            marks,
         }));
         let leader = instance.leader;
         self.tell(|| attempt.to_string(), Kind::Process, || "runs".to_owned());
@@ -151,8 +148,10 @@ impl World {
             return;
         };
         self.journal.note(|| Entry::Died(attempt, gone.runs()));
+        self.leave_directory(gone);
         self.tell(|| attempt.to_string(), Kind::End, || how.to_owned());
         self.fact(Fact::AttemptGone(attempt));
+        self.under_way.forget(Caller::Attempt(attempt));
         self.drop_operations_of(|caller| {
             caller == Caller::Attempt(attempt) || caller == Caller::Restore(attempt)
         });
@@ -272,6 +271,7 @@ impl World {
                 match content {
                     Ok(content) => {
                         let content = self.damaged_locally(content, size_bytes, kind, choices);
+                        self.note_upload(attempt, to, local);
                         let request = Request::Upload { name: to, content };
                         self.issue(Caller::Attempt(attempt), request, choices);
                     }
@@ -389,6 +389,7 @@ impl World {
         match drawn / KEYS {
             // No benign workload is empty: the first key is always written.
             0 if drawn == 0 => self.write(attempt, 0, value),
+            0 if key == 1 && value.is_multiple_of(4) => self.change_families(attempt, value / 4),
             0 => {}
             1 | 2 => self.write(attempt, key, value),
             3 => {
@@ -429,6 +430,15 @@ impl World {
         }
     }
 
+    /// A user adds a column family, or drops one.
+    fn change_families(&mut self, attempt: AttemptId, which: u32) {
+        if !self.profile.is_modelled
+            && let Some(lsm) = self.lsm(attempt)
+        {
+            lsm.change_families(which);
+        }
+    }
+
     fn flush(&mut self, attempt: AttemptId) {
         if let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) {
             running.lsm.flush(&mut self.contents);
@@ -457,159 +467,6 @@ impl World {
         }
     }
 
-    fn cut_soon(&mut self, attempt: AttemptId, checkpoint: CheckpointId, choices: &mut Choices) {
-        if self.profile.is_modelled {
-            return self.take_snapshot(attempt, checkpoint, choices);
-        }
-        let delay = self.delay(choices, Label::LocalDelay, LOCAL);
-        self.queue
-            .schedule(self.now + delay, Happening::Snapshot(attempt, checkpoint));
-    }
-
-    pub(super) fn take_snapshot(
-        &mut self,
-        attempt: AttemptId,
-        checkpoint: CheckpointId,
-        choices: &mut Choices,
-    ) {
-        let failing = self.profile.rate(Fault::FailedSnapshots, self.healed);
-        let now = self.now;
-        let Some(instance) = self.instances.get_mut(&attempt) else {
-            return;
-        };
-        let subtask = instance.subtask;
-        let Some(running) = instance.running() else {
-            return;
-        };
-        if choices.chance(failing, Label::SnapshotFate) {
-            self.struck.note(Fault::FailedSnapshots);
-            let failure = Failure::new(FailureKind::NoSpace, "the flush failed");
-            let event = Event::SnapshotFailed {
-                checkpoint,
-                failure,
-            };
-            return self.drive_attempt(attempt, event, choices);
-        }
-        let cut = running.lsm.cut(&mut self.contents);
-        let truth = cut.truth;
-        let event = taken(checkpoint, &cut, now);
-        running.snapshots.insert(
-            checkpoint,
-            LocalSnapshot {
-                cut,
-                taken_at: now,
-                secured: None,
-            },
-        );
-        self.fact(Fact::CutTaken(checkpoint, subtask, attempt, truth));
-        self.tell(
-            || attempt.to_string(),
-            Kind::Cut,
-            || format!("takes the cut of {checkpoint}"),
-        );
-        if !self.profile.is_modelled && choices.choose(4, Label::LocalDelay) == 3 {
-            let delay = self.delay(choices, Label::LocalDelay, 4 * LOCAL);
-            self.queue
-                .schedule(now + delay, Happening::Local(attempt, Box::new(event)));
-        } else {
-            self.drive_attempt(attempt, event, choices);
-        }
-    }
-
-    /// Links the files of a snapshot that are to be uploaded; the others go.
-    fn link(&mut self, attempt: AttemptId, checkpoint: CheckpointId, files: &[LocalName]) {
-        let Some(running) = self.instances.get_mut(&attempt).and_then(Instance::running) else {
-            return;
-        };
-        let Some(snapshot) = running.snapshots.get_mut(&checkpoint) else {
-            return;
-        };
-        if snapshot.secured.is_some() {
-            return;
-        }
-        let mut secured = BTreeMap::new();
-        for file in &snapshot.cut.files {
-            let local = file.local();
-            if files.contains(&local) {
-                secured.insert(local, file.content);
-            }
-        }
-        let numbers = snapshot.cut.files.iter().map(|file| file.number).collect();
-        let pack = self.contents.add(Content::Pack(numbers));
-        if let Ok(name) = LocalName::new(&pack_name(checkpoint)) {
-            secured.insert(name, pack);
-        }
-        snapshot.secured = Some(secured);
-    }
-
-    pub(super) fn secure(
-        &mut self,
-        attempt: AttemptId,
-        checkpoint: CheckpointId,
-        choices: &mut Choices,
-    ) {
-        let is_there = self
-            .instances
-            .get_mut(&attempt)
-            .and_then(Instance::running)
-            .is_some_and(|running| running.snapshots.contains_key(&checkpoint));
-        let answer = if is_there {
-            Answer::Done(Payload::Nothing)
-        } else {
-            Answer::Failed(Failure::new(FailureKind::NotFound, "no such snapshot"))
-        };
-        let token = OpToken::Secure(checkpoint);
-        self.drive_attempt(attempt, Event::IoCompleted { token, answer }, choices);
-    }
-
-    fn secured(
-        &mut self,
-        attempt: AttemptId,
-        checkpoint: CheckpointId,
-        local: &LocalName,
-        kind: FileKind,
-        size_bytes: u64,
-    ) -> Result<ContentId, &'static str> {
-        let running = self
-            .instances
-            .get_mut(&attempt)
-            .and_then(Instance::running)
-            .ok_or("it does not run")?;
-        let snapshot = running
-            .snapshots
-            .get(&checkpoint)
-            .ok_or("the snapshot is gone")?;
-        let secured = snapshot.secured.as_ref().ok_or("it is not secured")?;
-        let content = *secured.get(local).ok_or("the file is not held")?;
-        match kind {
-            FileKind::State if content.digest().size_bytes != size_bytes => {
-                Err("its length is another one")
-            }
-            FileKind::State | FileKind::Pack => Ok(content),
-        }
-    }
-
-    /// A local file as it is when it is read: its length may be another one by then.
-    fn damaged_locally(
-        &mut self,
-        content: ContentId,
-        size_bytes: u64,
-        kind: FileKind,
-        choices: &mut Choices,
-    ) -> ContentId {
-        let rate = self.profile.rate(Fault::LocalDamage, self.healed);
-        if kind == FileKind::Pack || !choices.chance(rate, Label::ReadDamage) {
-            return content;
-        }
-        self.struck.note(Fault::LocalDamage);
-        let mut torn = self.contents.add(Content::Torn);
-        while torn.digest().size_bytes == size_bytes {
-            torn = self.contents.add(Content::Torn);
-        }
-        self.fact(Fact::Torn(torn));
-        torn
-    }
-
     /// Closes an attempt in good order.
     pub(super) fn close_attempt(&mut self, attempt: AttemptId, choices: &mut Choices) {
         let Some(instance) = self.instances.get_mut(&attempt) else {
@@ -623,19 +480,6 @@ impl World {
         } else {
             self.kill_attempt(attempt, "is stopped");
         }
-    }
-
-    /// Snapshots on local disks, with the time they were taken.
-    pub(super) fn local_snapshots(&self) -> Vec<(AttemptId, CheckpointId, u64)> {
-        let mut all = Vec::new();
-        for (attempt, instance) in &self.instances {
-            if let Phase::Running(running) = &instance.phase {
-                for (checkpoint, snapshot) in &running.snapshots {
-                    all.push((*attempt, *checkpoint, snapshot.taken_at));
-                }
-            }
-        }
-        all
     }
 
     pub(super) fn attempt_reasons(&self) -> Vec<String> {
@@ -653,32 +497,5 @@ impl World {
             });
         }
         reasons
-    }
-}
-
-fn taken(checkpoint: CheckpointId, cut: &Cut, now: u64) -> Event {
-    let mut files: Vec<LiveFile> = cut
-        .files
-        .iter()
-        .map(|file| LiveFile {
-            local: file.local(),
-            kind: FileKind::State,
-            size_bytes: file.content.digest().size_bytes,
-        })
-        .collect();
-    if let Ok(local) = LocalName::new(&pack_name(checkpoint)) {
-        files.push(LiveFile {
-            local,
-            kind: FileKind::Pack,
-            size_bytes: 0,
-        });
-    }
-    files.sort();
-    Event::SnapshotTaken {
-        checkpoint,
-        files,
-        user_bytes: user_bytes(&cut.truth),
-        families: Vec::new(),
-        cut_at: WallClock(now / 1000),
     }
 }

@@ -49,6 +49,8 @@ const DEADLINE: u64 = 60_000;
 const TRAVEL: u64 = 2_000;
 /// How many names begin to hang after everything else has healed.
 const HANGING_AFTER_HEALING: u32 = 2;
+/// Swaps are refused so many times as often as puts, of which there are more.
+const PUTS_TO_A_REFUSAL: u32 = 10;
 /// How late a request can land.
 const LATE: u64 = 150_000;
 
@@ -89,6 +91,7 @@ impl World {
 
     fn send_off(&mut self, caller: Caller, request: Request, choices: &mut Choices) {
         self.note_request(caller, &request);
+        self.count_request(caller, &request);
         self.note_asked(caller, &request);
         let fate = self.fate(&request, choices);
         self.tell_of_request(caller, &request, fate);
@@ -279,9 +282,18 @@ impl World {
             let rate = self.profile.rate(fault, self.healed);
             let doubtful = matches!(
                 fault,
-                Fault::LostAnswers | Fault::LostRequests | Fault::LateRequests
+                Fault::LostAnswers
+                    | Fault::LostRequests
+                    | Fault::LateRequests
+                    | Fault::SpuriousRefusals
             );
-            let strikes = !(is_certain && doubtful) && choices.chance(rate, Label::StoreFate);
+            // A label of its own: what older scenario files let go wrong with a put keeps its place.
+            let (rate, label) = if fault == Fault::SpuriousRefusals && request.is_put() {
+                (rate.rarer(PUTS_TO_A_REFUSAL), Label::Refusal)
+            } else {
+                (rate, Label::StoreFate)
+            };
+            let strikes = !(is_certain && doubtful) && choices.chance(rate, label);
             if strikes {
                 self.struck.note(fault);
             }
@@ -295,7 +307,7 @@ impl World {
             Fate::Torn
         } else if request.is_write() && strikes(Fault::LateRequests) {
             Fate::Late(DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate)))
-        } else if request.is_swap() && strikes(Fault::SpuriousRefusals) {
+        } else if request.is_conditional() && strikes(Fault::SpuriousRefusals) {
             Fate::Refused
         } else if strikes(Fault::Throttling)
             || (matches!(request, Request::Upload { .. }) && strikes(Fault::FailedUploads))
@@ -409,6 +421,7 @@ impl World {
                 self.journal
                     .note(|| Entry::Committed(caller, record.clone()));
                 self.note_committed(operation.map(Operation::caller), &record);
+                self.count_pins(&record);
                 self.tell(
                     || "store".to_owned(),
                     Kind::Commit,
@@ -489,6 +502,7 @@ impl World {
         choices: &mut Choices,
     ) {
         self.tell_of_answer(caller, &response);
+        self.count_answer(caller, &response);
         match (caller, response) {
             (Caller::Coordinator(process), Response::Call { token, mut answer }) => {
                 if self.profile.is_modelled {
@@ -498,6 +512,7 @@ impl World {
                 self.drive_coordinator(process, event, choices);
             }
             (Caller::Attempt(attempt), Response::Upload { name, answer }) => {
+                self.mark_stored(attempt, name, &answer);
                 if matches!(answer, Answer::Unknown(_)) && self.lives(caller) {
                     self.fact(Fact::UploadInDoubt(attempt, name));
                 }

@@ -145,6 +145,7 @@ impl World {
         self.tell(|| id.to_string(), Kind::End, || "crashes".to_owned());
         self.fact(Fact::CoordinatorGone(id));
         self.story.note_phases(self.now, id, std::iter::empty());
+        self.under_way.forget(Caller::Coordinator(id));
         self.drop_operations_of(|caller| caller == Caller::Coordinator(id));
         let delay = RESTART_DELAY * u64::from(1 + choices.choose(6, Label::Duration)) / 2;
         self.ensure_coordinator(delay);
@@ -372,6 +373,7 @@ impl World {
                 self.tell(|| id.to_string(), Kind::End, || "ends".to_owned());
                 self.story.note_phases(self.now, id, std::iter::empty());
                 if let Some(gone) = self.coordinators.remove(&id) {
+                    self.under_way.forget(Caller::Coordinator(id));
                     self.journal
                         .note(|| Entry::Ended(id, Box::new(gone.machine)));
                 }

@@ -15,6 +15,8 @@
 //! | `network` | messages |
 //! | `coordinator` | coordinator processes, and the user who deploys and supervises |
 //! | `attempt`, `restore` | attempts that run and that restore |
+//! | `snapshot`, `disk` | what lies on the disks of workers, while attempts run and between them |
+//! | `limits` | what the configuration bounds and only the world sees |
 //! | `guest` | others who pin checkpoints |
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
@@ -32,11 +34,13 @@
 mod attempt;
 mod calls;
 mod coordinator;
+mod disk;
 mod disturb;
 pub mod frames;
 mod guest;
 mod happening;
 mod journal;
+mod limits;
 mod modelled;
 mod network;
 mod restore;
@@ -44,6 +48,7 @@ pub mod script;
 mod seen;
 pub mod situation;
 pub mod small;
+mod snapshot;
 pub mod story;
 mod telling;
 mod watch;
@@ -58,12 +63,14 @@ use stillpoint::protocol::time::Timestamp;
 use self::attempt::Instance;
 use self::calls::Operation;
 use self::coordinator::CoordinatorProcess;
+use self::disk::Disks;
 use self::frames::Frames;
 pub use self::guest::GuestId;
 use self::guest::GuestProcess;
 pub use self::happening::{Happening, Queue, Start};
 pub(crate) use self::journal::Entry;
 use self::journal::Journal;
+use self::limits::UnderWay;
 pub(crate) use self::seen::SeenRunning;
 use self::situation::Situations;
 use self::story::{Kind, Line, Story};
@@ -72,7 +79,7 @@ use crate::choice::{Choices, Label};
 use crate::digest::Digest;
 use crate::faults::Struck;
 use crate::invariants::Violation;
-use crate::lsm::Contents;
+use crate::lsm::{Contents, Families};
 use crate::oracle::facts::{Fact, ProcessId};
 use crate::profile::{Profile, StoreKind};
 use crate::store::Store;
@@ -140,6 +147,8 @@ pub struct World {
     contents: Contents,
     operations: BTreeMap<u64, Operation>,
     operation_count: u64,
+    /// What each process has asked the store for and not heard of.
+    under_way: UnderWay,
     coordinators: BTreeMap<ProcessId, CoordinatorProcess>,
     coordinator_count: u32,
     starting: u32,
@@ -148,6 +157,9 @@ pub struct World {
     instances: BTreeMap<AttemptId, Instance>,
     started: std::collections::BTreeSet<AttemptId>,
     workers: Vec<Worker>,
+    disks: Disks,
+    /// The column families of each state at each cut.
+    families_cut: BTreeMap<(CheckpointId, SubtaskId), Families>,
     next_value: u32,
 }
 
@@ -198,6 +210,7 @@ impl World {
             contents: Contents::default(),
             operations: BTreeMap::new(),
             operation_count: 0,
+            under_way: UnderWay::default(),
             coordinators: BTreeMap::new(),
             coordinator_count: 0,
             starting: 0,
@@ -206,6 +219,8 @@ impl World {
             instances: BTreeMap::new(),
             started: std::collections::BTreeSet::new(),
             workers: vec![Worker::default(); profile.workers as usize],
+            disks: Disks::default(),
+            families_cut: BTreeMap::new(),
             next_value: 1,
             profile,
         };

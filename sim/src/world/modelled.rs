@@ -101,7 +101,7 @@ impl World {
     pub(super) fn strip_packs(&self, message: &mut Message) {
         let is_file = |name: &FileName| {
             let content = self.watch.facts.files.get(name);
-            !content.is_some_and(|id| matches!(self.contents.get(*id), Content::Pack(_)))
+            !content.is_some_and(|id| matches!(self.contents.get(*id), Content::Pack(..)))
         };
         match message {
             Message::Acknowledge(said) => strip_acknowledgement(said, is_file),

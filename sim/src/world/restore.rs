@@ -1,19 +1,24 @@
 //! Attempts that restore: read the manifest, fetch each file, check it, open the state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 
 use stillpoint::protocol::answer::{Answer, FailureKind};
-use stillpoint::protocol::file::FileDescription;
-use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
+use stillpoint::protocol::file::{FileDescription, FileKind};
+use stillpoint::protocol::id::{
+    AttemptId, CheckpointId, FileName, LocalName, OperatorId, SubtaskId,
+};
 use stillpoint::protocol::manifest::{Expected, LoadError, Loaded, Loader, Manifest};
+use stillpoint::protocol::restore::{FileMark, RestorePlan};
 use stillpoint::protocol::store::{StorePayload, StoreToken};
 use stillpoint::protocol::subtask::SubtaskConfig;
 
-use super::attempt::{Instance, Phase, user_bytes};
+use super::attempt::{Instance, Phase};
+use super::disk::{Directory, LocalFile, present};
+use super::snapshot::user_bytes;
 use super::story::Kind;
 use super::{Happening, Start, World};
 use crate::choice::Choices;
-use crate::lsm::{ContentId, Lsm};
+use crate::lsm::{ContentId, Families, Lsm};
 use crate::oracle::facts::{Caller, Fact};
 use crate::store::{Fetched, Request};
 
@@ -31,9 +36,11 @@ pub struct Restore {
     pub(super) timer: Option<u64>,
     user_bytes: Vec<u8>,
     files: Vec<FileDescription>,
-    unread: BTreeSet<FileName>,
+    /// What is there: before the plan what another attempt has left, then what is kept or fetched.
+    directory: Directory,
+    pack: Option<(LocalName, ContentId)>,
+    unread: VecDeque<FileName>,
     under_way: BTreeSet<FileName>,
-    fetched: BTreeMap<FileName, ContentId>,
     tries: u32,
 }
 
@@ -42,15 +49,41 @@ impl Restore {
         self.checkpoint
     }
 
+    /// What it leaves if it goes no further.
+    pub(super) fn into_directory(self) -> Directory {
+        self.directory
+    }
+
+    /// What a restore with this plan begins with.
+    fn follow(&mut self, plan: &RestorePlan) {
+        let keeps = |local: &LocalName| plan.keep.iter().any(|file| file.local == *local);
+        self.directory.retain(|local, _| keeps(local));
+        let to_fetch = plan.fetch.iter().chain(&plan.pack);
+        self.unread = to_fetch.map(|file| file.name).collect();
+    }
+
+    /// A file has come, as it was stored.
+    fn lay_down(&mut self, file: &FileDescription, content: ContentId) {
+        let (name, digest) = (file.name, file.digest);
+        let local = file.local.clone();
+        match file.kind {
+            FileKind::Pack => self.pack = Some((local, content)),
+            FileKind::State => {
+                let mark = Some(FileMark { name, digest });
+                self.directory.insert(local, LocalFile { content, mark });
+            }
+        }
+    }
+
     /// What it waits for, in words.
     pub(super) fn describe(&self) -> String {
         if self.files.is_empty() {
             format!("reads the manifest for {}", self.checkpoint)
         } else {
             format!(
-                "{}, {} of {} files fetched",
+                "{}, {} of {} files there",
                 self.checkpoint,
-                self.fetched.len(),
+                self.files.len() - self.unread.len() - self.under_way.len(),
                 self.files.len()
             )
         }
@@ -94,6 +127,7 @@ impl World {
             job: None,
             root: Some(root),
         };
+        let directory = self.take_directory(worker, subtask, choices);
         let instance = Instance {
             subtask,
             worker,
@@ -107,9 +141,10 @@ impl World {
                 timer: None,
                 user_bytes: Vec::new(),
                 files: Vec::new(),
-                unread: BTreeSet::new(),
+                directory,
+                pack: None,
+                unread: VecDeque::new(),
                 under_way: BTreeSet::new(),
-                fetched: BTreeMap::new(),
                 tries: 0,
             })),
         };
@@ -201,6 +236,7 @@ impl World {
 
     /// The manifest is read: what has to be fetched?
     fn plan(&mut self, attempt: AttemptId, manifest: &Manifest, choices: &mut Choices) {
+        let is_modelled = self.profile.is_modelled;
         let Some(restore) = self.restore_of(attempt) else {
             return;
         };
@@ -216,7 +252,19 @@ impl World {
             .into_iter()
             .map(|file| file.to_description())
             .collect();
-        restore.unread = restore.files.iter().map(|file| file.name).collect();
+        let told = retained.families.get(&subtask.operator);
+        let told = told.map_or(&[][..], Vec::as_slice);
+        let planned = if is_modelled {
+            Ok(fetch_all(&restore.files))
+        } else {
+            let there = present(&restore.directory);
+            RestorePlan::new(checkpoint, subtask, &restore.files, &there)
+        };
+        match planned {
+            Ok(plan) => restore.follow(&plan),
+            Err(damage) => return self.restore_fails(attempt, damage.to_string()),
+        }
+        self.check_families(checkpoint, subtask.operator, told);
         self.go_on_fetching(attempt, choices);
     }
 
@@ -226,7 +274,7 @@ impl World {
             return;
         };
         while restore.under_way.len() < FETCHES_MAX
-            && let Some(name) = restore.unread.pop_first()
+            && let Some(name) = restore.unread.pop_front()
         {
             restore.under_way.insert(name);
             names.push(name);
@@ -251,19 +299,21 @@ impl World {
             return;
         };
         restore.under_way.remove(&name);
-        let recorded = restore.files.iter().find(|file| file.name == name);
+        let recorded = restore.files.iter().find(|file| file.name == name).cloned();
         let mut missing = None;
         match answer {
-            Answer::Done(fetched) if recorded.is_some_and(|file| file.digest == fetched.digest) => {
-                if let Some(content) = fetched.content {
-                    restore.fetched.insert(name, content);
+            Answer::Done(Fetched { digest, content })
+                if recorded.as_ref().is_some_and(|file| file.digest == digest) =>
+            {
+                if let (Some(file), Some(content)) = (&recorded, content) {
+                    restore.lay_down(file, content);
                 }
             }
             Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
                 missing = Some(failure.to_string());
             }
             Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {
-                restore.unread.insert(name);
+                restore.unread.push_back(name);
                 restore.tries += 1;
             }
         }
@@ -283,11 +333,9 @@ impl World {
             return;
         };
         let restore = restore.clone();
-        let set: Vec<_> = restore
-            .files
-            .iter()
-            .filter_map(|file| Some((file.local.clone(), *restore.fetched.get(&file.name)?)))
-            .collect();
+        let there = restore.directory.iter();
+        let there = there.map(|(local, file)| (local.clone(), file.content));
+        let set: Vec<_> = there.chain(restore.pack.clone()).collect();
         let opened = if self.profile.is_modelled {
             Ok(Lsm::open_in_order(&set, &self.contents))
         } else {
@@ -308,10 +356,32 @@ impl World {
             );
         }
         let subtask = restore.config.subtask;
+        let families = self.families_cut.get(&(restore.checkpoint, subtask));
+        if families.is_some_and(|families| *families != lsm.families()) {
+            let what = format!(
+                "{attempt} restored {} with {:?}, it had {families:?}",
+                restore.checkpoint,
+                lsm.families()
+            );
+            self.watch.break_promise("RestoreIsExact", what);
+        }
         self.fact(Fact::Restored(restore.checkpoint, subtask, attempt, table));
         self.note_restore();
         let restored = Some((restore.checkpoint, restore.files));
         self.run_attempt(attempt, restore.config, lsm, restored, choices);
+    }
+
+    /// A manifest says of a checkpoint which column families an operator had: is it so?
+    fn check_families(&mut self, checkpoint: CheckpointId, operator: OperatorId, told: &[String]) {
+        let first = SubtaskId { operator, index: 0 };
+        let cuts = self.families_cut.range((checkpoint, first)..);
+        let had = cuts
+            .take_while(|((cut, subtask), _)| *cut == checkpoint && subtask.operator == operator)
+            .fold(Families::default(), |all, (_, families)| all.and(*families));
+        if had.names() != told {
+            let what = format!("{checkpoint} of {operator:?} had {had:?}, and has {told:?}");
+            self.watch.break_promise("RestoreIsExact", what);
+        }
     }
 
     /// What an attempt was told to restore can't be restored.
@@ -322,6 +392,15 @@ impl World {
         let (checkpoint, subtask) = (restore.checkpoint, restore.config.subtask);
         self.fact(Fact::RestoreFailed(checkpoint, subtask, attempt, why));
         self.kill_attempt(attempt, "can't restore");
+    }
+}
+
+/// Everything is fetched, where no pack reaches a leader.
+fn fetch_all(files: &[FileDescription]) -> RestorePlan {
+    RestorePlan {
+        keep: Vec::new(),
+        fetch: files.to_vec(),
+        pack: None,
     }
 }
 

@@ -1,0 +1,169 @@
+//! What the configuration bounds and only the world sees: requests under way at once, the size of a
+//! page, the number of pins.
+//!
+//! A request is under way from when it is made until its maker is answered, so the count is that of
+//! whoever makes it, whatever becomes of the request on its way.
+
+use std::collections::BTreeMap;
+
+use stillpoint::protocol::id::{FileName, ManifestName, ObjectName};
+use stillpoint::protocol::manifest::{Change, Record};
+use stillpoint::protocol::store::{StoreCall, StoreToken};
+
+use super::World;
+use crate::oracle::facts::Caller;
+use crate::store::{Request, Response};
+
+const PROMISE: &str = "ConfigurationIsObeyed";
+
+/// What is bounded by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Kind {
+    Upload,
+    Delete,
+    ManifestDelete,
+}
+
+/// The requests of each process that it has not heard the answer to, in lists: they are short.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct UnderWay(BTreeMap<(Caller, Kind), Vec<ObjectName>>);
+
+impl UnderWay {
+    /// Notes a request; how many like it are under way then.
+    fn begin(&mut self, caller: Caller, kind: Kind, name: ObjectName) -> usize {
+        let names = self.0.entry((caller, kind)).or_default();
+        names.push(name);
+        names.len()
+    }
+
+    fn end(&mut self, caller: Caller, kind: Kind, name: ObjectName) {
+        if let Some(names) = self.0.get_mut(&(caller, kind))
+            && let Some(place) = names.iter().position(|other| *other == name)
+        {
+            names.swap_remove(place);
+        }
+    }
+
+    /// A process is no more, and hears nothing.
+    pub(super) fn forget(&mut self, gone: Caller) {
+        for kind in [Kind::Upload, Kind::Delete, Kind::ManifestDelete] {
+            self.0.remove(&(gone, kind));
+        }
+    }
+}
+
+fn bounded(request: &Request) -> Option<(Kind, ObjectName)> {
+    let file = |kind, name: &FileName| Some((kind, ObjectName::Shared(*name)));
+    match request {
+        Request::Upload { name, .. } => file(Kind::Upload, name),
+        Request::Delete { name } | Request::Call(StoreCall::DeleteFile { name }) => {
+            file(Kind::Delete, name)
+        }
+        Request::Call(StoreCall::DeleteManifest { name }) => {
+            Some((Kind::ManifestDelete, ObjectName::Manifest(*name)))
+        }
+        Request::Call(
+            StoreCall::Read { .. }
+            | StoreCall::Put { .. }
+            | StoreCall::Create { .. }
+            | StoreCall::Swap { .. }
+            | StoreCall::List { .. },
+        )
+        | Request::Fetch { .. } => None,
+    }
+}
+
+fn answered(response: &Response) -> Option<(Kind, ObjectName)> {
+    let file = |kind, name: &FileName| Some((kind, ObjectName::Shared(*name)));
+    let manifest = |name: &ManifestName| Some((Kind::ManifestDelete, ObjectName::Manifest(*name)));
+    match response {
+        Response::Upload { name, .. } => file(Kind::Upload, name),
+        Response::Delete { name, .. } => file(Kind::Delete, name),
+        Response::Call { token, .. } => match token {
+            StoreToken::DeleteFile(name) => file(Kind::Delete, name),
+            StoreToken::DeleteManifest(name) => manifest(name),
+            StoreToken::ReadCurrent
+            | StoreToken::LookAtCurrent
+            | StoreToken::ReadManifest(_)
+            | StoreToken::PutManifest(_)
+            | StoreToken::Swap(_)
+            | StoreToken::List(_)
+            | StoreToken::Create => None,
+        },
+        Response::Fetch { .. } => None,
+    }
+}
+
+impl World {
+    /// A process makes a request: are there too many?
+    pub(super) fn count_request(&mut self, caller: Caller, request: &Request) {
+        let limits = &self.profile.config.limits;
+        if let Request::Call(StoreCall::List { limit, .. }) = request
+            && *limit > limits.list_page_max
+        {
+            let most = limits.list_page_max;
+            let what = format!("{caller:?} asks for a page of {limit}, and may for {most}");
+            self.watch.break_promise(PROMISE, what);
+            return;
+        }
+        // Who pins deletes its own record and no more.
+        let (Some((kind, name)), false) = (bounded(request), matches!(caller, Caller::Guest(_)))
+        else {
+            return;
+        };
+        let most = match kind {
+            Kind::Upload => limits.uploads_in_flight_max,
+            Kind::Delete | Kind::ManifestDelete => limits.deletes_in_flight_max,
+        };
+        let count = self.under_way.begin(caller, kind, name);
+        if count > most {
+            let what = format!("{caller:?} has {count} under way with {name}, and may have {most}");
+            self.watch.break_promise(PROMISE, what);
+        }
+    }
+
+    /// A process hears an answer.
+    pub(super) fn count_answer(&mut self, caller: Caller, response: &Response) {
+        if let Some((kind, name)) = answered(response) {
+            self.under_way.end(caller, kind, name);
+        }
+    }
+
+    /// A record has become durable: are there more pins than may be, by one that came with it?
+    pub(super) fn count_pins(&mut self, record: &Record) {
+        let begins = |change: &Change| matches!(change, Change::Pin { .. });
+        let most = self.profile.config.limits.pins_max;
+        let count = self.watch.facts.durable.pins.len();
+        if count > most && record.changes.iter().any(begins) {
+            let what = format!("{count} pins, and there may be {most}");
+            self.watch.break_promise(PROMISE, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stillpoint::protocol::id::AttemptId;
+
+    use super::*;
+
+    #[test]
+    fn each_process_and_kind_is_counted_by_itself() {
+        let mut under_way = UnderWay::default();
+        let name = |number| {
+            ObjectName::Shared(FileName {
+                attempt: AttemptId(1),
+                number,
+            })
+        };
+        let (first, second) = (Caller::Attempt(AttemptId(1)), Caller::Attempt(AttemptId(2)));
+        assert_eq!(under_way.begin(first, Kind::Upload, name(1)), 1);
+        assert_eq!(under_way.begin(first, Kind::Upload, name(2)), 2);
+        assert_eq!(under_way.begin(first, Kind::Delete, name(3)), 1);
+        assert_eq!(under_way.begin(second, Kind::Upload, name(1)), 1);
+        under_way.end(first, Kind::Upload, name(1));
+        assert_eq!(under_way.begin(first, Kind::Upload, name(4)), 2);
+        under_way.forget(first);
+        assert_eq!(under_way.begin(first, Kind::Upload, name(5)), 1);
+    }
+}
