@@ -199,7 +199,7 @@ struct Bugs {
 
 #[derive(Args)]
 struct Bench {
-    /// How many short seeds to run.
+    /// How many short seeds to run, five times over: the median counts.
     #[arg(long, default_value_t = 2000, value_parser = parse_count::<u64>)]
     seeds: u64,
 }
