@@ -105,7 +105,7 @@ impl Profile {
             compaction_one_in,
             disks_stay,
             safety_events: match length {
-                Length::Short => 480,
+                Length::Short => 560,
                 Length::Long => 19_000,
             },
             config,
