@@ -99,8 +99,13 @@ impl Observer {
         let epoch = record.epoch.0;
         let mut names = pinned(&before, &now);
         let completes = |change: &Change| matches!(change, Change::Complete(_));
-        if !names.is_empty() && record.changes.iter().any(completes) {
-            self.end("what a pin keeps goes with the completion after its end");
+        if record.changes.iter().any(completes) {
+            if !names.is_empty() {
+                self.end("what a pin keeps goes with the completion after its end");
+            }
+            if matches!(caller, Some(Caller::Coordinator(id)) if self.deploying.contains(&id)) {
+                self.end("a completion keeps what a deployment waits for");
+            }
         }
         for change in &record.changes {
             match change {

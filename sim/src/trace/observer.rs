@@ -47,6 +47,8 @@ pub(super) struct Observer {
     pub(super) attempts: BTreeMap<u64, Life>,
     acks: BTreeMap<Told, (Acknowledge, BTreeSet<u64>)>,
     said: BTreeSet<Told>,
+    /// The coordinators with a deployment that waits.
+    pub(super) deploying: BTreeSet<ProcessId>,
     state: Value,
     ended: Option<String>,
     /// What the step under way has been so far.
@@ -66,6 +68,7 @@ impl Observer {
             attempts: BTreeMap::new(),
             acks: BTreeMap::new(),
             said: BTreeSet::new(),
+            deploying: BTreeSet::new(),
             state: Value::numbers([]),
             ended: None,
             by: Vec::new(),
@@ -97,6 +100,7 @@ impl Observer {
     pub(super) fn observe(&mut self, world: &mut World) -> Option<Seen> {
         let journal = world.take_journal();
         let machines: BTreeMap<ProcessId, &Coordinator> = world.seen_coordinators().collect();
+        self.deploying = world.seen_deploying().collect();
         self.see_files(world);
         let mut received = BTreeSet::new();
         for entry in journal {

@@ -538,6 +538,9 @@ impl World {
 
     /// A user goes back: everything starts from a retained checkpoint that is not the newest.
     pub(super) fn go_back(&mut self, id: ProcessId, choices: &mut Choices) {
+        if self.keeps_waiting(id) {
+            return;
+        }
         let facts = &self.watch.facts;
         let retained = &facts.durable.retained;
         let mut older: Vec<CheckpointId> = retained.keys().copied().collect();
@@ -676,7 +679,7 @@ impl World {
 
     /// A user pins a retained checkpoint, or ends a pin.
     pub(super) fn pin_or_unpin(&mut self, id: ProcessId, choices: &mut Choices) {
-        if self.profile.is_modelled && self.is_committing(id) {
+        if self.keeps_waiting(id) {
             return;
         }
         let durable = &self.watch.facts.durable;

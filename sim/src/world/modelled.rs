@@ -6,7 +6,7 @@
 //!  Lead --> Attach --> Attached    at once, while the leader listens
 //!  Acknowledge --> Answered        at once, while the leader has no commit under way
 //!  news                            comes as long as it is true, or is lost
-//!  a user's pin                    asked for while no commit is under way: what waits to be pinned is kept
+//!  a pin, a way back               asked for while no commit is under way: what waits for one is kept
 //!  upload                          lands while a snapshot holds its file, or is cancelled
 //! ```
 //!
@@ -42,6 +42,11 @@ impl World {
     pub(super) fn is_committing(&self, id: ProcessId) -> bool {
         let process = self.coordinators.get(&id);
         process.is_some_and(|process| process.machine.view().commit.is_some())
+    }
+
+    /// Whether what a user asks for of an older checkpoint would have to wait, which keeps it meanwhile.
+    pub(super) fn keeps_waiting(&self, id: ProcessId) -> bool {
+        self.profile.is_modelled && self.is_committing(id)
     }
 
     /// Whether requests end with who made them.

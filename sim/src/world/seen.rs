@@ -36,6 +36,13 @@ impl World {
         all.map(|(id, process)| (*id, &process.machine))
     }
 
+    /// The coordinators whose users wait for a deployment.
+    pub(crate) fn seen_deploying(&self) -> impl Iterator<Item = ProcessId> {
+        let all = self.coordinators.iter();
+        let deploying = all.filter(|(_, process)| process.user.deploying.is_some());
+        deploying.map(|(id, _)| *id)
+    }
+
     /// The attempts whose processes live.
     pub(crate) fn seen_attempts(&self) -> impl Iterator<Item = SeenAttempt<'_>> {
         self.instances.iter().map(|(code, instance)| SeenAttempt {
