@@ -28,8 +28,6 @@ pub struct ConfigurationIsObeyed {
     to_restore: BTreeMap<(ProcessId, RequestId), CheckpointId>,
     /// What was to be restored when the completion that comes next may have been built.
     was_to_restore: BTreeSet<CheckpointId>,
-    /// When faults have stopped.
-    quiet_since: Option<u64>,
     /// Commits of this leader since everything settled then.
     quiet_commits: u32,
 }
@@ -66,11 +64,6 @@ impl ConfigurationIsObeyed {
         self.was_to_restore.extend(over);
     }
 
-    fn is_settled(&self, facts: &Facts) -> bool {
-        let settled = self.quiet_since.map(|since| since.saturating_add(SETTLED));
-        settled.is_some_and(|settled| settled < facts.now)
-    }
-
     /// While faults strike, the whole manifest may not find its way into the store.
     fn tail(&mut self, facts: &Facts, named: usize) -> Verdict {
         self.quiet_commits += 1;
@@ -101,6 +94,12 @@ impl ConfigurationIsObeyed {
         }
         Ok(())
     }
+}
+
+/// Whether what waited after failures has gone on.
+fn is_settled(facts: &Facts) -> bool {
+    let settled = facts.quiet_since.map(|since| since.saturating_add(SETTLED));
+    settled.is_some_and(|settled| settled < facts.now)
 }
 
 impl Invariant for ConfigurationIsObeyed {
@@ -145,11 +144,7 @@ impl Invariant for ConfigurationIsObeyed {
                 self.restore_is_over(*process, *request);
                 Ok(())
             }
-            Fact::Healed => {
-                self.quiet_since = Some(facts.now);
-                Ok(())
-            }
-            Fact::CurrentNames(names) if self.is_settled(facts) => self.tail(facts, names.len()),
+            Fact::CurrentNames(names) if is_settled(facts) => self.tail(facts, names.len()),
             Fact::Committed(record) => {
                 let (condemned, may) =
                     (facts.durable.tombstones.len(), facts.config.tombstones_max);

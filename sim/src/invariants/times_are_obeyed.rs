@@ -5,7 +5,7 @@
 //! A process that stands still is excused. What comes between two periodic checkpoints is judged
 //! only after faults have stopped, and only if nothing else came between them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::id::{CheckpointId, RequestId};
@@ -35,7 +35,6 @@ pub struct TimesAreObeyed {
     started: BTreeMap<(ProcessId, CheckpointId), u64>,
     periodic: BTreeMap<ProcessId, Periodic>,
     stands_still_until: BTreeMap<ProcessId, u64>,
-    under_way: BTreeMap<ProcessId, BTreeSet<CheckpointId>>,
     asked: BTreeMap<(ProcessId, RequestId), u64>,
     /// When the first cut of each checkpoint was taken.
     cuts: BTreeMap<CheckpointId, u64>,
@@ -49,10 +48,8 @@ impl TimesAreObeyed {
         checkpoint: CheckpointId,
         is_periodic: bool,
     ) -> Verdict {
+        let is_alone = !self.started.keys().any(|(of, _)| *of == process);
         self.started.insert((process, checkpoint), facts.now);
-        let under_way = self.under_way.entry(process).or_default();
-        let is_alone = under_way.is_empty();
-        under_way.insert(checkpoint);
         if !is_periodic {
             self.disturbed(process);
             return Ok(());
@@ -61,7 +58,7 @@ impl TimesAreObeyed {
             checkpoint,
             started: facts.now,
             completed: None,
-            is_alone: facts.is_quiet && is_alone,
+            is_alone: facts.quiet_since.is_some() && is_alone,
         };
         let last = self.periodic.insert(process, next);
         let Some((last, completed)) = last.and_then(|last| {
@@ -96,13 +93,6 @@ impl TimesAreObeyed {
         due.max(awake.unwrap_or(0)).saturating_add(LATE_MAX)
     }
 
-    fn ended(&mut self, process: ProcessId, checkpoint: CheckpointId) -> Option<u64> {
-        if let Some(under_way) = self.under_way.get_mut(&process) {
-            under_way.remove(&checkpoint);
-        }
-        self.started.remove(&(process, checkpoint))
-    }
-
     fn aborted(
         &mut self,
         facts: &Facts,
@@ -111,7 +101,7 @@ impl TimesAreObeyed {
         reason: &AbortReason,
     ) -> Verdict {
         self.disturbed(process);
-        let started = self.ended(process, checkpoint);
+        let started = self.started.remove(&(process, checkpoint));
         let (Some(started), AbortReason::Expired) = (started, reason) else {
             return Ok(());
         };
@@ -144,7 +134,7 @@ impl TimesAreObeyed {
                 self.aborted(facts, process, *checkpoint, reason)
             }
             Notice::Completed { checkpoint } => {
-                self.ended(process, *checkpoint);
+                self.started.remove(&(process, *checkpoint));
                 if let Some(last) = self.periodic.get_mut(&process)
                     && last.checkpoint == *checkpoint
                 {
@@ -328,7 +318,7 @@ mod tests {
         ] {
             let (mut invariant, mut facts) = (TimesAreObeyed::default(), Facts::default());
             facts.config.interval = Some(500_000);
-            facts.is_quiet = is_quiet;
+            facts.quiet_since = is_quiet.then_some(0);
             show(&mut invariant, &mut facts, triggered(1)).expect("starts");
             let checkpoint = CheckpointId(1);
             let completed = Fact::Told(PROCESS, Notice::Completed { checkpoint });

@@ -252,8 +252,8 @@ pub struct Facts {
     pub manifests_torn: bool,
     /// How often a read of an object has brought something else than is stored.
     pub damaged_reads: BTreeMap<ObjectName, u32>,
-    /// Whether faults have stopped.
-    pub is_quiet: bool,
+    /// When faults stopped, if they have.
+    pub quiet_since: Option<u64>,
     /// The epoch of each process that came to lead.
     pub epochs: BTreeMap<ProcessId, Epoch>,
 }
@@ -361,7 +361,7 @@ impl Facts {
                 self.torn.insert(*content);
             }
             Fact::ManifestTorn => self.manifests_torn = true,
-            Fact::Healed => self.is_quiet = true,
+            Fact::Healed => self.quiet_since = Some(self.now),
             Fact::AcknowledgementGarbled(attempt, checkpoint) => {
                 self.garbled.insert((*attempt, *checkpoint));
             }
