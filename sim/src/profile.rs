@@ -105,7 +105,7 @@ impl Profile {
             compaction_one_in,
             disks_stay,
             safety_events: match length {
-                Length::Short => 560,
+                Length::Short => 400,
                 Length::Long => 19_000,
             },
             config,
@@ -256,7 +256,7 @@ fn rarities(fault: Fault) -> [u32; 3] {
     match fault {
         Fault::LostMessages => [30, 8, 3],
         Fault::DoubledMessages => [40, 12, 4],
-        Fault::AstrayMessages => [4, 2, 2],
+        Fault::AstrayMessages => [3, 2, 1],
         Fault::SlowMessages => [20, 6, 2],
         Fault::LostRequests | Fault::LostAnswers | Fault::LateRequests => [60, 20, 8],
         Fault::SpuriousRefusals => [20, 8, 3],
@@ -264,7 +264,7 @@ fn rarities(fault: Fault) -> [u32; 3] {
         Fault::LaggingLists | Fault::BrokenLists => [8, 4, 2],
         Fault::DamagedReads => [30, 12, 5],
         Fault::CoordinatorCrashes => [400, 150, 60],
-        Fault::WorkerCrashes => [160, 70, 35],
+        Fault::WorkerCrashes => [120, 50, 25],
         Fault::CoordinatorPauses
         | Fault::Rivals
         | Fault::WorkerPauses

@@ -255,9 +255,12 @@ impl World {
         let id = self.addressee(id);
         match &message {
             Message::Acknowledge(said) => {
-                self.note_acknowledged(id, said);
                 let is_honest =
                     self.garbled.is_empty() || !self.garbled.contains(&hash_of(&message));
+                if !is_honest && self.contradicts_nothing_any_more(said) {
+                    return;
+                }
+                self.note_acknowledged(id, said);
                 let checkpoint = Some(said.checkpoint);
                 self.fact(Fact::SaidToLeader(
                     id,
@@ -512,6 +515,9 @@ impl World {
             let failure = Some(Failure::new(FailureKind::Other, "the worker is gone"));
             self.drive_coordinator(id, Event::AttemptEnded { attempt, failure }, choices);
         }
+        if self.goes_back {
+            self.go_back(id, choices);
+        }
         let is_deploying = self
             .coordinators
             .get(&id)
@@ -555,6 +561,7 @@ impl World {
         let retained = &facts.durable.retained;
         let n = u32::try_from(older.len()).unwrap_or(0);
         if n > 0 {
+            self.goes_back = false;
             let from = older[choices.choose(n, Label::RestoreFrom) as usize];
             if retained.contains_key(&from) {
                 self.struck.note(Fault::OlderRestores);

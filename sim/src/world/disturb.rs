@@ -237,6 +237,9 @@ impl World {
         if let Some(attempt) = self.instances.keys().next().copied() {
             self.kill_attempt(attempt, "is killed");
         }
+        // By now there is something to go back to, which many runs lack as long as faults last.
+        let may_go_back = self.profile.rate(Fault::OlderRestores, false).is_possible();
+        self.goes_back = may_go_back && choices.choose(2, Label::Disturbance) == 1;
     }
 
     /// Snapshots on local disks that are older than a time.

@@ -117,6 +117,8 @@ pub struct World {
     pub healed: bool,
     /// Whether deletes hang for ever, whatever else heals.
     pub deletes_hang: bool,
+    /// Whether a user goes back to an older checkpoint as soon as there is one.
+    goes_back: bool,
     /// Until when the store fails everything, and how.
     outage: (u64, bool),
     /// Names under which a put is never answered.
@@ -191,6 +193,7 @@ impl World {
             events: 0,
             steps: 0,
             healed: false,
+            goes_back: false,
             deletes_hang: false,
             outage: (0, false),
             hanging: std::collections::BTreeSet::new(),

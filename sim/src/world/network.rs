@@ -2,7 +2,7 @@
 
 use stillpoint::protocol::file::{FileDescription, FileSet};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
-use stillpoint::protocol::message::{Message, Verdict};
+use stillpoint::protocol::message::{Acknowledge, Message, Verdict};
 
 use super::script::{MessageEffect, kind_of_message};
 use super::story::{Kind, Line};
@@ -208,6 +208,17 @@ impl World {
             self.garbled.insert(hash_of(&message));
         }
         message
+    }
+
+    /// Whether somebody names a file again that is deleted and forgotten meanwhile, so that nothing
+    /// is left which this would contradict: it is as if the file had never been stored.
+    pub(super) fn contradicts_nothing_any_more(&self, said: &Acknowledge) -> bool {
+        let durable = &self.watch.facts.durable;
+        let is_forgotten = |name: &FileName| {
+            durable.ever_condemned.contains(name) && !durable.tombstones.contains(name)
+        };
+        let mut names = said.files.named().iter().map(|file| file.name);
+        names.any(|name| is_forgotten(&name))
     }
 
     fn astray(&mut self, leader: ProcessId, choices: &mut Choices) -> ProcessId {
