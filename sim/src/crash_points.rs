@@ -16,7 +16,6 @@
 //! leave equal stores and equal pasts have equal futures, so one of them is tried.
 
 use std::collections::HashSet;
-use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::choice::{Choices, Label, Labels, mix, next_script};
@@ -118,10 +117,7 @@ fn drawn(count: u64, entries: usize) -> Vec<u32> {
 /// What is left after a cut, on which alone the future depends.
 fn situation(world: &World) -> u128 {
     let mut hasher = Fingerprint::default();
-    world.store.hash_objects(&mut hasher);
-    world.watch.hash_future(&mut hasher);
-    world.watch.facts.durable.hash(&mut hasher);
-    hasher.write_u64(0);
+    world.hash_after_power_cut(&mut hasher);
     hasher.value()
 }
 

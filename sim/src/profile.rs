@@ -248,6 +248,7 @@ fn strikes_seldom(fault: Fault) -> bool {
             | Fault::OlderRestores
             | Fault::GarbledAcknowledgements
             | Fault::LocalDamage
+            | Fault::Pins
     )
 }
 
@@ -256,7 +257,7 @@ fn rarities(fault: Fault) -> [u32; 3] {
     match fault {
         Fault::LostMessages => [30, 8, 3],
         Fault::DoubledMessages => [40, 12, 4],
-        Fault::AstrayMessages => [3, 2, 1],
+        Fault::AstrayMessages => [2, 1, 1],
         Fault::SlowMessages => [20, 6, 2],
         Fault::LostRequests | Fault::LostAnswers | Fault::LateRequests => [60, 20, 8],
         Fault::SpuriousRefusals => [20, 8, 3],
@@ -265,11 +266,10 @@ fn rarities(fault: Fault) -> [u32; 3] {
         Fault::DamagedReads => [30, 12, 5],
         Fault::CoordinatorCrashes => [400, 150, 60],
         Fault::WorkerCrashes => [120, 50, 25],
-        Fault::CoordinatorPauses
-        | Fault::Rivals
-        | Fault::WorkerPauses
-        | Fault::FalseDeaths
-        | Fault::Cancels => [30, 14, 7],
+        Fault::Rivals => [20, 10, 5],
+        Fault::CoordinatorPauses | Fault::WorkerPauses | Fault::FalseDeaths | Fault::Cancels => {
+            [30, 14, 7]
+        }
         Fault::Closes | Fault::PowerCuts => [60, 25, 12],
         Fault::FailedSnapshots => [12, 5, 3],
         Fault::OlderRestores => [2, 1, 1],
@@ -279,7 +279,8 @@ fn rarities(fault: Fault) -> [u32; 3] {
         Fault::TornPuts => [80, 30, 12],
         Fault::HangingNames => [100, 40, 20],
         Fault::LocalDamage => [60, 25, 12],
-        Fault::Pins | Fault::Guests => [12, 5, 2],
+        Fault::Pins => [8, 4, 2],
+        Fault::Guests => [12, 5, 2],
         Fault::GarbledAcknowledgements => [10, 5, 2],
         Fault::NoSpace => [60, 20, 8],
         Fault::HeldBackAcknowledgements => [12, 5, 2],

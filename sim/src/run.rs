@@ -123,7 +123,7 @@ fn live(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
 /// Everything heals, and all that must happen must happen.
 pub(crate) fn finish(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
     end_phase(world)?;
-    let _permanent = world.heal(choices);
+    world.heal(choices);
     progress(world, choices, "after everything healed")?;
     world.restart_job(choices);
     let restored = world.watch.facts.restores;
@@ -179,7 +179,7 @@ fn until(
 fn progress(world: &mut World, choices: &mut Choices, when: &str) -> Result<(), Violation> {
     let newest_cut = world.watch.facts.newest_cut();
     let start = world.now;
-    let deadline = start + 2 * bound(&world.profile);
+    let deadline = start + bound(&world.profile);
     let is_new = |world: &World| world.watch.facts.completed.last().copied() > newest_cut;
     if until(world, choices, deadline, is_new)? {
         return Ok(());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Class, Violation};
 use crate::profile::Profile;
+use crate::world::{AFTERMATH_MICROS, ROUND_TRIP_MICROS};
 
 /// The promise's name.
 pub const NAME: &str = "Progress";
@@ -13,11 +14,10 @@ pub const NAME: &str = "Progress";
 #[derive(Clone, Copy, Debug)]
 pub struct Progress;
 
-/// The longest way of a request to the store and back, without faults.
-const ROUND_TRIP: Duration = Duration::from_millis(15);
-/// The longest that a fault which struck just before the end can still be felt: a pause that
-/// nobody cut short, a request that lands late, a restart.
-const AFTERMATH: Duration = Duration::from_millis(2_500);
+const ROUND_TRIP: Duration = Duration::from_micros(ROUND_TRIP_MICROS);
+const AFTERMATH: Duration = Duration::from_micros(AFTERMATH_MICROS);
+/// More files than a state of the model ever has at one cut.
+const FILES_MAX: u32 = 64;
 
 /// Within which time a checkpoint completes once faults have stopped, in microseconds.
 ///
@@ -32,7 +32,7 @@ pub fn bound(profile: &Profile) -> u64 {
     let objects = u32::try_from(limits.tail_records_max).unwrap_or(64) * 2 + 4;
     let start = limits.claim_delay_max + ROUND_TRIP * (objects + 4);
     // A checkpoint's uploads, one after another at worst, and its commit.
-    let uploads = 64
+    let uploads = FILES_MAX
         / u32::try_from(limits.uploads_in_flight_max)
             .unwrap_or(1)
             .max(1);

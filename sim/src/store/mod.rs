@@ -308,15 +308,6 @@ impl Store {
             Self::Directory(store) => store.hash(hasher),
         }
     }
-
-    /// Names of leftovers that are no objects: temporary files, unfinished uploads.
-    #[must_use]
-    pub fn leftovers(&self) -> Vec<String> {
-        match self {
-            Self::Object(_) => Vec::new(),
-            Self::Directory(store) => store.leftovers(),
-        }
-    }
 }
 
 /// A body's bytes as a caller reads them, perhaps damaged on the way.

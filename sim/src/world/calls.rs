@@ -53,6 +53,15 @@ const HANGING_AFTER_HEALING: u32 = 2;
 const PUTS_TO_A_REFUSAL: u32 = 10;
 /// How late a request can land.
 const LATE: u64 = 150_000;
+/// How many times as late one lands that is very late.
+const LATE_MOST: u32 = 15;
+/// A delay is up to so many halves of what it is at least; see [`World::delay`].
+const HALVES_MOST: u64 = 5;
+/// The longest way of a request to the store, through its steps and back, without faults.
+pub(crate) const ROUND_TRIP_MICROS: u64 = (2 * TRAVEL + 4 * (TRAVEL / 4)) * HALVES_MOST / 2;
+/// The longest that a request which was lost or is late is felt: until it lands, and who waits for
+/// what it holds up has given up as well.
+pub(super) const IN_DOUBT_MICROS: u64 = DEADLINE + LATE * LATE_MOST as u64 + DEADLINE;
 
 /// What becomes of a request.
 #[derive(Clone, Copy)]
@@ -270,6 +279,7 @@ impl World {
             return Fate::Hangs;
         }
         if self.outage.0 > self.now && !self.healed {
+            self.struck.note(Fault::Outages);
             return Fate::Failed(if self.outage.1 {
                 FailureKind::Denied
             } else {
@@ -306,7 +316,7 @@ impl World {
         } else if request.is_put() && strikes(Fault::TornPuts) {
             Fate::Torn
         } else if request.is_write() && strikes(Fault::LateRequests) {
-            Fate::Late(DEADLINE + LATE * u64::from(choices.choose(16, Label::StoreLate)))
+            Fate::Late(DEADLINE + LATE * u64::from(choices.choose(LATE_MOST + 1, Label::StoreLate)))
         } else if request.is_conditional() && strikes(Fault::SpuriousRefusals) {
             Fate::Refused
         } else if strikes(Fault::Throttling)

@@ -19,7 +19,7 @@ use stillpoint::protocol::id::{
 use stillpoint::protocol::manifest::PinOwner;
 use stillpoint::protocol::message::Message;
 
-use super::network::hash_of;
+use super::garble::hash_of;
 use super::story::Kind;
 use super::{Entry, Happening, Start, World, words};
 use crate::choice::{Choices, Label};
@@ -30,11 +30,11 @@ use crate::store::Request;
 /// How often a user looks after its job, in microseconds.
 pub(super) const SUPERVISE_PERIOD: u64 = 80_000;
 /// How long an attempt may take to be started before its user holds it for dead.
-const START_GRACE: u64 = 200_000;
+pub(super) const START_GRACE: u64 = 200_000;
 /// Coordinators that live at once.
 const COORDINATORS_MAX: usize = 4;
 /// The base of a process's time to start again.
-const RESTART_DELAY: u64 = 60_000;
+pub(super) const RESTART_DELAY: u64 = 60_000;
 
 /// One life of a coordinator.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -102,6 +102,11 @@ impl World {
         if self.coordinators.is_empty() && self.starting == 0 {
             self.start_coordinator_in(delay);
         }
+    }
+
+    /// Whether one that is started would have somebody to contend with.
+    pub(super) fn has_room_for_a_rival(&self) -> bool {
+        (1..COORDINATORS_MAX).contains(&self.coordinators.len())
     }
 
     pub(super) fn start_coordinator(&mut self, choices: &mut Choices) {
@@ -716,6 +721,7 @@ impl World {
                 owner,
             }
         };
+        self.struck.note(Fault::Pins);
         self.drive_coordinator(id, event, choices);
     }
 

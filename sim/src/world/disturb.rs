@@ -2,6 +2,9 @@
 //!
 //! Crashes at a step stand where the step is taken; here is what comes by the clock.
 
+use std::hash::{Hash, Hasher};
+
+use super::situation::Situation;
 use super::story::Kind;
 use super::{Happening, World};
 use crate::choice::{Choices, Label, Ratio};
@@ -33,53 +36,9 @@ impl World {
         self.queue
             .schedule(self.now + DISTURBANCE_PERIOD / 4, Happening::Disturb);
         self.ask_sometimes(choices);
-        if self.strikes(Fault::CoordinatorPauses, choices)
-            && let Some(id) = self.some_coordinator(choices)
-        {
-            let until = self.now + self.pause(choices);
-            self.pause_coordinator(id, until);
-        }
-        if self.strikes(Fault::Rivals, choices) {
-            let delay = PAUSE * u64::from(choices.choose(3, Label::Duration)) / 2;
-            self.start_coordinator_in(delay);
-        }
-        if self.strikes(Fault::WorkerPauses, choices) {
-            let worker = choices.choose(self.profile.workers, Label::Victim);
-            let until = self.now + self.pause(choices);
-            self.workers[worker as usize].paused_until = until;
-            for attempt in self.attempts_on(worker) {
-                self.tell_pause(attempt.to_string(), until);
-                self.fact(Fact::StandsStill(attempt, until));
-            }
-        }
-        if self.strikes(Fault::FalseDeaths, choices) {
-            self.declare_dead(choices);
-        }
-        if self.strikes(Fault::Cancels, choices)
-            && let Some(id) = self.some_coordinator(choices)
-            && !self.cancel_checkpoint(id, choices)
-        {
-            self.ask_for_checkpoint(id, choices);
-        }
-        if self.is_struck(Fault::OlderRestores, choices)
-            && let Some(id) = self.leader()
-        {
-            self.go_back(id, choices);
-        }
-        if self.strikes(Fault::Closes, choices)
-            && let Some(id) = self.leader()
-        {
-            self.close_everything(id, choices);
-        }
-        if self.strikes(Fault::Pins, choices)
-            && let Some(id) = self.some_coordinator(choices)
-        {
-            self.pin_or_unpin(id, choices);
-        }
-        if self.strikes(Fault::Guests, choices) {
-            self.guest_comes(choices);
-        }
-        if self.strikes(Fault::Outages, choices) {
+        self.disturb_processes(choices);
+        self.disturb_users(choices);
+        if self.is_drawn(Fault::Outages, choices) {
             let denied = choices.choose(2, Label::Disturbance) == 1;
             self.outage = (self.now + self.pause(choices) / 3, denied);
             self.tell(
@@ -88,22 +47,76 @@ impl World {
                 || "the store fails everything for a while".to_owned(),
             );
         }
-        if self.strikes(Fault::PowerCuts, choices) {
+        if self.is_drawn(Fault::PowerCuts, choices) {
+            self.struck.note(Fault::PowerCuts);
             self.cut_power(choices);
         }
     }
 
-    /// Whether a fault is drawn now that strikes only if it finds what it needs.
-    fn is_struck(&self, fault: Fault, choices: &mut Choices) -> bool {
-        choices.chance(self.profile.rate(fault, self.healed), Label::Disturbance)
+    /// Processes stand still, get a rival or are held for dead.
+    fn disturb_processes(&mut self, choices: &mut Choices) {
+        if self.is_drawn(Fault::CoordinatorPauses, choices)
+            && let Some(id) = self.some_coordinator(choices)
+        {
+            self.struck.note(Fault::CoordinatorPauses);
+            let until = self.now + self.pause(choices);
+            self.pause_coordinator(id, until);
+        }
+        if self.is_drawn(Fault::Rivals, choices) && self.has_room_for_a_rival() {
+            self.struck.note(Fault::Rivals);
+            let delay = PAUSE * u64::from(choices.choose(3, Label::Duration)) / 2;
+            self.start_coordinator_in(delay);
+        }
+        if self.is_drawn(Fault::WorkerPauses, choices) {
+            let worker = choices.choose(self.profile.workers, Label::Victim);
+            let until = self.now + self.pause(choices);
+            self.workers[worker as usize].paused_until = until;
+            for attempt in self.attempts_on(worker) {
+                self.struck.note(Fault::WorkerPauses);
+                self.tell_pause(attempt.to_string(), until);
+                self.fact(Fact::StandsStill(attempt, until));
+            }
+        }
+        if self.is_drawn(Fault::FalseDeaths, choices) {
+            self.declare_dead(choices);
+        }
     }
 
-    fn strikes(&mut self, fault: Fault, choices: &mut Choices) -> bool {
-        let strikes = self.is_struck(fault, choices);
-        if strikes {
-            self.struck.note(fault);
+    /// Users change their minds.
+    fn disturb_users(&mut self, choices: &mut Choices) {
+        if self.is_drawn(Fault::Cancels, choices)
+            && let Some(id) = self.some_coordinator(choices)
+        {
+            if self.cancel_checkpoint(id, choices) {
+                self.struck.note(Fault::Cancels);
+            } else {
+                self.ask_for_checkpoint(id, choices);
+            }
         }
-        strikes
+        if self.is_drawn(Fault::OlderRestores, choices)
+            && let Some(id) = self.leader()
+        {
+            self.go_back(id, choices);
+        }
+        if self.is_drawn(Fault::Closes, choices)
+            && let Some(id) = self.leader()
+        {
+            self.struck.note(Fault::Closes);
+            self.close_everything(id, choices);
+        }
+        if self.is_drawn(Fault::Pins, choices)
+            && let Some(id) = self.some_coordinator(choices)
+        {
+            self.pin_or_unpin(id, choices);
+        }
+        if self.is_drawn(Fault::Guests, choices) {
+            self.guest_comes(choices);
+        }
+    }
+
+    /// Whether a fault is drawn now. It has struck only when it has found what it needs.
+    fn is_drawn(&self, fault: Fault, choices: &mut Choices) -> bool {
+        choices.chance(self.profile.rate(fault, self.healed), Label::Disturbance)
     }
 
     /// Users ask for checkpoints besides those of the interval.
@@ -138,6 +151,7 @@ impl World {
         if let Some((attempt, instance)) = self.instances.iter_mut().nth(index) {
             instance.is_declared_dead = true;
             let attempt = *attempt;
+            self.struck.note(Fault::FalseDeaths);
             self.tell(
                 || "faults".to_owned(),
                 Kind::Fault,
@@ -171,6 +185,10 @@ impl World {
         }
         self.guests.clear();
         self.operations.clear();
+        // What was on its way ends with the machine; who starts coordinators sits elsewhere.
+        self.queue.retain(|happening| {
+            matches!(happening, Happening::StartCoordinator | Happening::Disturb)
+        });
         let mut effects = Vec::new();
         if let Store::Directory(store) = &mut self.store {
             store.cut_power(choices, &mut effects);
@@ -178,8 +196,19 @@ impl World {
         self.take_effects(&effects, None);
     }
 
+    /// Takes into a hash all that the future depends on after a power cut: no process lives, and
+    /// nothing is under way but the start of coordinators.
+    pub fn hash_after_power_cut(&self, hasher: &mut impl Hasher) {
+        self.store.hash_objects(hasher);
+        self.watch.hash_future(hasher);
+        (&self.disks, &self.families_cut, &self.contents).hash(hasher);
+        for (at, happening) in self.queue.waiting() {
+            (at.saturating_sub(self.now), happening).hash(hasher);
+        }
+    }
+
     /// Faults stop. What is damaged for good is drawn here.
-    pub fn heal(&mut self, choices: &mut Choices) -> Permanent {
+    pub fn heal(&mut self, choices: &mut Choices) {
         self.healed = true;
         self.fact(Fact::Healed);
         self.tell(
@@ -202,14 +231,17 @@ impl World {
         match permanent {
             Permanent::Nothing => {}
             Permanent::DeadWorker => {
+                self.note(Situation::WorkerDeadForGood, true);
                 self.crash_worker(0);
                 self.workers[0].is_gone = true;
             }
-            Permanent::HangingDeletes => self.deletes_hang = true,
+            Permanent::HangingDeletes => {
+                self.note(Situation::DeletesHangForGood, true);
+                self.deletes_hang = true;
+            }
         }
         self.stop_zombies();
         self.ensure_coordinator(0);
-        permanent
     }
 
     /// Attempts that no manifest names are stopped: their supervisor has heard of it.

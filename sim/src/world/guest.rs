@@ -59,6 +59,7 @@ impl World {
         if self.guests.len() >= GUESTS_MAX {
             return;
         }
+        self.struck.note(Fault::Guests);
         let id = GuestId(self.guest_count);
         self.guest_count += 1;
         let wish = self.wish(id, choices);

@@ -97,6 +97,13 @@ impl Queue {
         self.waiting.remove(&key)
     }
 
+    /// Everything that is to happen, in order, with its time.
+    pub fn waiting(&self) -> impl Iterator<Item = (u64, &Happening)> {
+        self.waiting
+            .iter()
+            .map(|((at, _), happening)| (*at, happening))
+    }
+
     /// Everything that is to happen, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Happening> {
         self.waiting.values()

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `happening` | what can happen, and the queue |
 //! | `calls` | requests on their way to the store and answers on their way back |
-//! | `network` | messages |
+//! | `network`, `garble` | messages, and acknowledgements that are not true |
 //! | `coordinator` | coordinator processes, and the user who deploys and supervises |
 //! | `attempt`, `restore` | attempts that run and that restore |
 //! | `snapshot`, `disk` | what lies on the disks of workers, while attempts run and between them |
@@ -37,6 +37,7 @@ mod coordinator;
 mod disk;
 mod disturb;
 pub mod frames;
+mod garble;
 mod guest;
 mod happening;
 mod journal;
@@ -54,14 +55,15 @@ mod telling;
 mod watch;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use stillpoint::protocol::id::{AttemptId, CheckpointId, OperatorId, SubtaskId};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, OperatorId, SubtaskId};
 use stillpoint::protocol::manifest::Operator;
 use stillpoint::protocol::time::Timestamp;
 
 use self::attempt::Instance;
 use self::calls::Operation;
+pub(crate) use self::calls::ROUND_TRIP_MICROS;
 use self::coordinator::CoordinatorProcess;
 use self::disk::Disks;
 use self::frames::Frames;
@@ -86,6 +88,13 @@ use crate::store::Store;
 
 /// Every how many events all invariants are checked in full.
 const FULL_CHECK_PERIOD: u64 = 64;
+
+/// The longest that a fault which struck just before faults stop is felt, in microseconds: a request
+/// that lands late, then a restart, and somebody who looks whether it was one.
+pub(crate) const AFTERMATH_MICROS: u64 = calls::IN_DOUBT_MICROS
+    + 4 * coordinator::RESTART_DELAY
+    + coordinator::START_GRACE
+    + coordinator::SUPERVISE_PERIOD;
 
 /// A machine that attempts run on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -122,14 +131,16 @@ pub struct World {
     /// Until when the store fails everything, and how.
     outage: (u64, bool),
     /// Names under which a put is never answered.
-    hanging: std::collections::BTreeSet<stillpoint::protocol::id::FileName>,
+    hanging: BTreeSet<FileName>,
     hanging_since_healed: u32,
     /// Until when each copy of an acknowledgement is held back, once that was drawn: 0 for not.
-    held_back: std::collections::BTreeMap<(AttemptId, CheckpointId), u64>,
+    held_back: BTreeMap<(AttemptId, CheckpointId), u64>,
     /// What a script lets go wrong.
     rules: Vec<script::Rule>,
+    /// Against which checkpoint each trigger asked to be answered, if against one.
+    trigger_bases: BTreeMap<CheckpointId, CheckpointId>,
     /// Messages that somebody made contradict the registry.
-    garbled: std::collections::BTreeSet<u64>,
+    garbled: BTreeSet<u64>,
     /// Messages that a script holds back.
     held: Vec<Happening>,
     /// Whether users still write.
@@ -157,7 +168,7 @@ pub struct World {
     guests: BTreeMap<GuestId, GuestProcess>,
     guest_count: u32,
     instances: BTreeMap<AttemptId, Instance>,
-    started: std::collections::BTreeSet<AttemptId>,
+    started: BTreeSet<AttemptId>,
     workers: Vec<Worker>,
     disks: Disks,
     /// The column families of each state at each cut.
@@ -196,11 +207,12 @@ impl World {
             goes_back: false,
             deletes_hang: false,
             outage: (0, false),
-            hanging: std::collections::BTreeSet::new(),
+            hanging: BTreeSet::new(),
             hanging_since_healed: 0,
-            held_back: std::collections::BTreeMap::new(),
+            held_back: BTreeMap::new(),
             rules: Vec::new(),
-            garbled: std::collections::BTreeSet::new(),
+            trigger_bases: BTreeMap::new(),
+            garbled: BTreeSet::new(),
             held: Vec::new(),
             writing: true,
             struck: Struck::default(),
@@ -220,7 +232,7 @@ impl World {
             guests: BTreeMap::new(),
             guest_count: 0,
             instances: BTreeMap::new(),
-            started: std::collections::BTreeSet::new(),
+            started: BTreeSet::new(),
             workers: vec![Worker::default(); profile.workers as usize],
             disks: Disks::default(),
             families_cut: BTreeMap::new(),

@@ -1,17 +1,13 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
-use stillpoint::protocol::file::{FileDescription, FileSet};
-use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
-use stillpoint::protocol::message::{Acknowledge, Message, Verdict};
+use stillpoint::protocol::id::{AttemptId, CheckpointId};
+use stillpoint::protocol::message::{Message, Verdict};
 
 use super::script::{MessageEffect, kind_of_message};
 use super::story::{Kind, Line};
 use super::{Entry, Happening, World, words};
 use crate::choice::{Choices, Label};
-use crate::digest::Digest;
 use crate::faults::Fault;
-use crate::lsm::local_name;
-use crate::oracle::durable::Durable;
 use crate::oracle::facts::{Fact, ProcessId};
 
 /// How long a message travels, in microseconds.
@@ -40,6 +36,13 @@ impl World {
         }
         if let Message::Attached(_) = &message {
             self.fact(Fact::AttachmentTaken(from, to));
+        }
+        let may_be_garbled = self.profile.rate(Fault::GarbledAcknowledgements, false);
+        if let Message::Trigger(trigger) = &message
+            && let Some(base) = trigger.base
+            && may_be_garbled.is_possible()
+        {
+            self.trigger_bases.insert(trigger.checkpoint, base);
         }
         if self.profile.is_modelled && World::is_answer(&message) {
             return self.message_to_attempt(to, from, message, choices);
@@ -125,100 +128,6 @@ impl World {
         for at in self.arrivals(None, choices) {
             self.queue.schedule(at, Happening::Running(leader, attempt));
         }
-    }
-
-    /// What an attempt with a fault of its own would say: another base, names that it can't have, files
-    /// that are not what they were, or a checkpoint that nobody triggered.
-    fn garbled(&mut self, mut message: Message, choices: &mut Choices) -> Message {
-        let rate = self
-            .profile
-            .rate(Fault::GarbledAcknowledgements, self.healed);
-        let Message::Acknowledge(acknowledge) = &mut message else {
-            return message;
-        };
-        if !choices.chance(rate, Label::Garbled) {
-            return message;
-        }
-        let (attempt, checkpoint) = (acknowledge.attempt, acknowledge.checkpoint);
-        let kind = choices.weighted(&[24, 2, 2, 2, 3, 3, 1], Label::Garbled);
-        let durable = &self.watch.facts.durable;
-        let subtask = acknowledge.subtask;
-        if kind == 6 {
-            acknowledge.checkpoint = CheckpointId(durable.reserved.0.0 + 1000);
-        }
-        let checkpoint = acknowledge.checkpoint.max(checkpoint);
-        let changed = match (kind, &mut acknowledge.files) {
-            (0, FileSet::Delta { base, .. }) => {
-                let other = durable.retained.keys().rfind(|other| *other != base);
-                other.is_some_and(|other| {
-                    *base = *other;
-                    true
-                })
-            }
-            (1, FileSet::Delta { removed, .. }) => {
-                removed.push(FileName {
-                    attempt,
-                    number: u64::MAX,
-                });
-                true
-            }
-            (2, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
-                let name = FileName {
-                    attempt: AttemptId(u64::MAX),
-                    number: 1,
-                };
-                add_another(files, name)
-            }
-            (4, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
-                let gone = left_the_line(durable, subtask, attempt);
-                gone.is_some_and(|file| {
-                    files.push(file);
-                    files.sort();
-                    true
-                })
-            }
-            (5, FileSet::Full(files)) => {
-                // Another's file, which is not what it was: best one that comes back.
-                let newest = durable.newest_files.get(&subtask);
-                let is_held = |file: &FileDescription| {
-                    newest.is_some_and(|newest| newest.contains_key(&file.name))
-                };
-                let comes_back = files.iter().any(|file| !is_held(file));
-                let mut others = files
-                    .iter_mut()
-                    .filter(|file| file.name.attempt != attempt && !(comes_back && is_held(file)));
-                others.next().is_some_and(|file| {
-                    file.digest.size_bytes += 1;
-                    true
-                })
-            }
-            (6, _) => true,
-            (_, FileSet::Delta { added: files, .. } | FileSet::Full(files)) => {
-                // Two files under one local name.
-                let first = files.first().cloned();
-                first.is_some_and(|first| {
-                    files.push(first);
-                    true
-                })
-            }
-        };
-        if changed {
-            self.struck.note(Fault::GarbledAcknowledgements);
-            self.fact(Fact::AcknowledgementGarbled(attempt, checkpoint));
-            self.garbled.insert(hash_of(&message));
-        }
-        message
-    }
-
-    /// Whether somebody names a file again that is deleted and forgotten meanwhile, so that nothing
-    /// is left which this would contradict: it is as if the file had never been stored.
-    pub(super) fn contradicts_nothing_any_more(&self, said: &Acknowledge) -> bool {
-        let durable = &self.watch.facts.durable;
-        let is_forgotten = |name: &FileName| {
-            durable.ever_condemned.contains(name) && !durable.tombstones.contains(name)
-        };
-        let mut names = said.files.named().iter().map(|file| file.name);
-        names.any(|name| is_forgotten(&name))
     }
 
     fn astray(&mut self, leader: ProcessId, choices: &mut Choices) -> ProcessId {
@@ -342,41 +251,4 @@ impl World {
             ..Line::new(at, to, Kind::Message, what)
         });
     }
-}
-
-/// Adds a file of this name, with a local name of its own as the rules of shape demand.
-/// A file of an attempt's that is retained and was no part of the newest checkpoint any more.
-fn left_the_line(
-    durable: &Durable,
-    subtask: SubtaskId,
-    attempt: AttemptId,
-) -> Option<FileDescription> {
-    let newest = durable.newest_files.get(&subtask)?;
-    let retained = durable.retained.values();
-    let files = retained.filter_map(|retained| retained.subtasks.get(&subtask));
-    let mut gone = files
-        .flat_map(|files| files.values())
-        .filter(|file| file.name.attempt == attempt && !newest.contains_key(&file.name));
-    gone.next().cloned()
-}
-
-fn add_another(files: &mut Vec<FileDescription>, name: FileName) -> bool {
-    let Some(first) = files.first().cloned() else {
-        return false;
-    };
-    let local = local_name(900_000);
-    files.push(FileDescription {
-        name,
-        local,
-        ..first
-    });
-    files.sort();
-    true
-}
-
-/// What a message is told from all others by.
-pub(super) fn hash_of(message: &Message) -> u64 {
-    let mut digest = Digest::default();
-    digest.take(message);
-    digest.value()
 }

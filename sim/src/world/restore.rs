@@ -17,7 +17,8 @@ use super::disk::{Directory, LocalFile, present};
 use super::snapshot::user_bytes;
 use super::story::Kind;
 use super::{Happening, Start, World};
-use crate::choice::Choices;
+use crate::choice::{Choices, Label};
+use crate::faults::Fault;
 use crate::lsm::{ContentId, Families, Lsm};
 use crate::oracle::facts::{Caller, Fact};
 use crate::store::{Fetched, Request};
@@ -190,6 +191,7 @@ impl World {
         let _outcome = restore.loader.handle_answer(now, token, answer);
         self.events += 1;
         self.go_on_loading(attempt, choices);
+        self.may_die_restoring(attempt, choices);
     }
 
     fn go_on_loading(&mut self, attempt: AttemptId, choices: &mut Choices) {
@@ -219,6 +221,21 @@ impl World {
             Some(Ok(Loaded::Root(root))) => self.plan(attempt, &root.manifest, choices),
             Some(Ok(Loaded::NoRoot)) => self.restore_fails(attempt, "there is no root".to_owned()),
             Some(Err(error)) => self.load_fails(attempt, &error),
+        }
+    }
+
+    /// The worker of an attempt that restores may die after each of its steps, as of one that runs.
+    fn may_die_restoring(&mut self, attempt: AttemptId, choices: &mut Choices) {
+        if self.restore_of(attempt).is_none() {
+            return;
+        }
+        let rate = self.profile.rate(Fault::WorkerCrashes, self.healed);
+        if choices.chance(rate, Label::CrashStep)
+            && let Some(instance) = self.instances.get(&attempt)
+        {
+            let worker = instance.worker;
+            self.struck.note(Fault::WorkerCrashes);
+            self.crash_worker(worker);
         }
     }
 
@@ -325,6 +342,7 @@ impl World {
             self.kill_attempt(attempt, "gives up its restore");
         } else {
             self.go_on_fetching(attempt, choices);
+            self.may_die_restoring(attempt, choices);
         }
     }
 

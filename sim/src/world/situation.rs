@@ -80,6 +80,11 @@ situations! {
     RestoredFourTimes,
     /// Two restores of different checkpoints were under way.
     RestoresOfDifferentCheckpoints,
+    // ---- what never heals ----
+    /// Everything healed but one worker, which stayed dead.
+    WorkerDeadForGood,
+    /// Everything healed but deletes, which hung until checkpoints had completed all the same.
+    DeletesHangForGood,
     // ---- checkpoints ----
     /// An acknowledgement that a later one of its attempt has overtaken brings a file that the later
     /// one is without, an earlier one had, and no retained checkpoint holds.
@@ -186,7 +191,7 @@ impl Situations {
 }
 
 impl World {
-    fn note(&mut self, situation: Situation, is_so: bool) {
+    pub(super) fn note(&mut self, situation: Situation, is_so: bool) {
         self.situations.note(situation, is_so);
     }
 

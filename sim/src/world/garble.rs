@@ -1,0 +1,234 @@
+//! What an attempt with a fault of its own would acknowledge: what contradicts the registry.
+//!
+//! | kind | what is wrong |
+//! |---|---|
+//! | another base | all is well, but told against another checkpoint than the trigger's |
+//! | misnamed base | what is told against the trigger's base bears the name of another |
+//! | removed | a file goes that never was |
+//! | unnamed attempt | a file comes from an attempt that never was |
+//! | twice | two files have one local name |
+//! | left | a file is back that had left the line |
+//! | described otherwise | another attempt's file is longer than it was |
+//! | never triggered | the checkpoint is one that nobody triggered |
+//!
+//! Invariant: only acknowledgements are garbled, and none whose content a leader could take for true.
+
+use std::sync::Arc;
+
+use stillpoint::protocol::file::{FileDescription, FileSet};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
+use stillpoint::protocol::message::{Acknowledge, Message};
+
+use super::World;
+use crate::choice::{Choices, Label};
+use crate::digest::Digest;
+use crate::faults::Fault;
+use crate::lsm::local_name;
+use crate::oracle::durable::{Durable, Files};
+use crate::oracle::facts::Fact;
+
+/// How often each kind is drawn, in the order of the table above.
+const WEIGHTS: [u32; 8] = [14, 10, 2, 2, 2, 3, 3, 1];
+/// The kind that needs the least.
+const TWICE: u32 = 4;
+
+impl World {
+    /// The message, garbled now and then.
+    pub(super) fn garbled(&mut self, message: Message, choices: &mut Choices) -> Message {
+        let rate = self
+            .profile
+            .rate(Fault::GarbledAcknowledgements, self.healed);
+        let Message::Acknowledge(said) = &message else {
+            return message;
+        };
+        if !choices.chance(rate, Label::Garbled) {
+            return message;
+        }
+        let kind = choices.weighted(&WEIGHTS, Label::Garbled);
+        let durable = &self.watch.facts.durable;
+        let triggers_base = self.trigger_bases.get(&said.checkpoint).copied();
+        let of_kind = |kind| garble(durable, triggers_base, said, kind);
+        let Some(garbled) = of_kind(kind).or_else(|| of_kind(TWICE)) else {
+            return message;
+        };
+        self.struck.note(Fault::GarbledAcknowledgements);
+        let checkpoint = garbled.checkpoint;
+        self.fact(Fact::AcknowledgementGarbled(said.attempt, checkpoint));
+        let message = Message::Acknowledge(garbled);
+        self.garbled.insert(hash_of(&message));
+        message
+    }
+
+    /// Whether somebody names a file again that is deleted and forgotten meanwhile, so that nothing
+    /// is left which this would contradict: it is as if the file had never been stored.
+    pub(super) fn contradicts_nothing_any_more(&self, said: &Acknowledge) -> bool {
+        let durable = &self.watch.facts.durable;
+        let is_forgotten = |name: &FileName| {
+            durable.ever_condemned.contains(name) && !durable.tombstones.contains(name)
+        };
+        let mut names = said.files.named().iter().map(|file| file.name);
+        names.any(|name| is_forgotten(&name))
+    }
+}
+
+/// The acknowledgement with something wrong in it, if there is what this needs. The trigger's base
+/// tells what would be right.
+fn garble(
+    durable: &Durable,
+    triggers_base: Option<CheckpointId>,
+    said: &Acknowledge,
+    kind: u32,
+) -> Option<Acknowledge> {
+    let mut said = said.clone();
+    match kind {
+        0 => said.files = against_another_base(durable, said.subtask, triggers_base, &said.files)?,
+        1 => misname_base(durable, triggers_base, &mut said.files)?,
+        2 => remove_what_never_was(said.attempt, &mut said.files)?,
+        3 => add_of_nobody(files_of(&mut said.files))?,
+        TWICE => {
+            let files = files_of(&mut said.files);
+            files.push(files.first()?.clone());
+        }
+        5 => {
+            let file = left_the_line(durable, said.subtask, said.attempt)?;
+            let files = files_of(&mut said.files);
+            files.push(file);
+            files.sort();
+        }
+        6 => describe_otherwise(durable, said.subtask, said.attempt, &mut said.files)?,
+        _ => said.checkpoint = CheckpointId(durable.reserved.0.0 + 1000),
+    }
+    Some(said)
+}
+
+fn files_of(files: &mut FileSet) -> &mut Vec<FileDescription> {
+    match files {
+        FileSet::Delta { added: files, .. } | FileSet::Full(files) => files,
+    }
+}
+
+/// The newest retained checkpoint that is not the trigger's base.
+fn another(durable: &Durable, triggers_base: Option<CheckpointId>) -> Option<&CheckpointId> {
+    let mut retained = durable.retained.keys();
+    retained.rfind(|other| Some(**other) != triggers_base)
+}
+
+/// The same files, told against another checkpoint.
+fn against_another_base(
+    durable: &Durable,
+    subtask: SubtaskId,
+    triggers_base: Option<CheckpointId>,
+    files: &FileSet,
+) -> Option<FileSet> {
+    let held = |checkpoint: &CheckpointId| {
+        let retained = durable.retained.get(checkpoint)?;
+        Some(Files::clone(retained.subtasks.get(&subtask)?))
+    };
+    let whole = match files {
+        FileSet::Full(files) => {
+            let named = files.iter().map(|file| (file.name, file.clone()));
+            named.collect::<Files>()
+        }
+        FileSet::Delta {
+            base,
+            added,
+            removed,
+        } => {
+            let mut whole = held(base)?;
+            whole.retain(|name, _| !removed.contains(name));
+            whole.extend(added.iter().map(|file| (file.name, file.clone())));
+            whole
+        }
+    };
+    let other = another(durable, triggers_base)?;
+    let there = held(other)?;
+    let is_new = |file: &&FileDescription| !there.contains_key(&file.name);
+    let is_gone = |name: &&FileName| !whole.contains_key(name);
+    Some(FileSet::Delta {
+        base: *other,
+        added: whole.values().filter(is_new).cloned().collect(),
+        removed: there.keys().filter(is_gone).copied().collect(),
+    })
+}
+
+fn misname_base(
+    durable: &Durable,
+    triggers_base: Option<CheckpointId>,
+    files: &mut FileSet,
+) -> Option<()> {
+    let FileSet::Delta { base, .. } = files else {
+        return None;
+    };
+    *base = *another(durable, triggers_base)?;
+    Some(())
+}
+
+fn remove_what_never_was(attempt: AttemptId, files: &mut FileSet) -> Option<()> {
+    let FileSet::Delta { removed, .. } = files else {
+        return None;
+    };
+    removed.push(FileName {
+        attempt,
+        number: u64::MAX,
+    });
+    Some(())
+}
+
+/// Adds a file of an attempt that never was, with a local name of its own as the rules of shape
+/// demand.
+fn add_of_nobody(files: &mut Vec<FileDescription>) -> Option<()> {
+    let first = files.first().cloned()?;
+    files.push(FileDescription {
+        name: FileName {
+            attempt: AttemptId(u64::MAX),
+            number: 1,
+        },
+        local: local_name(900_000),
+        ..first
+    });
+    files.sort();
+    Some(())
+}
+
+/// A file of an attempt's that is retained and was no part of the newest checkpoint any more.
+fn left_the_line(
+    durable: &Durable,
+    subtask: SubtaskId,
+    attempt: AttemptId,
+) -> Option<FileDescription> {
+    let newest = durable.newest_files.get(&subtask)?;
+    let retained = durable.retained.values();
+    let files = retained.filter_map(|retained| retained.subtasks.get(&subtask));
+    let mut gone = files
+        .flat_map(|files| files.values())
+        .filter(|file| file.name.attempt == attempt && !newest.contains_key(&file.name));
+    gone.next().cloned()
+}
+
+/// Another's file is not what it was: best one that comes back.
+fn describe_otherwise(
+    durable: &Durable,
+    subtask: SubtaskId,
+    attempt: AttemptId,
+    files: &mut FileSet,
+) -> Option<()> {
+    let FileSet::Full(files) = files else {
+        return None;
+    };
+    let newest = durable.newest_files.get(&subtask).map(Arc::as_ref);
+    let is_held =
+        |file: &FileDescription| newest.is_some_and(|newest| newest.contains_key(&file.name));
+    let comes_back = files.iter().any(|file| !is_held(file));
+    let mut others = files
+        .iter_mut()
+        .filter(|file| file.name.attempt != attempt && !(comes_back && is_held(file)));
+    others.next()?.digest.size_bytes += 1;
+    Some(())
+}
+
+/// What a message is told from all others by.
+pub(super) fn hash_of(message: &Message) -> u64 {
+    let mut digest = Digest::default();
+    digest.take(message);
+    digest.value()
+}
