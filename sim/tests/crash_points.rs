@@ -1,12 +1,14 @@
 //! Every crash point of short stories, with every combination of what was not synced.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test stops")]
 
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Mutex;
 
 use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::crash_points::{Tried, generated, try_all};
 use stillpoint_sim::scenario::Scenario;
+use stillpoint_sim::side_by_side;
 
 /// The stories that are written by hand, as far as they can be told of a directory, and the
 /// generated ones.
@@ -37,23 +39,18 @@ fn every_crash_point_recovers() {
     std::panic::set_hook(Box::new(|_| {}));
     let stories = stories();
     let count = stories.len();
-    let next = Mutex::new(stories.into_iter());
     let sum = Mutex::new(Tried::default());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let story = next.lock().unwrap().next();
-                    let Some((name, scenario)) = story else {
-                        break;
-                    };
-                    let tried = try_all(&name, &scenario);
-                    sum.lock().unwrap().add(tried);
-                }
-            });
-        }
-    });
+    let threads = side_by_side::processors();
+    side_by_side::each(
+        threads,
+        0..count as u64,
+        || true,
+        |number| {
+            let (name, scenario) = &stories[usize::try_from(number).unwrap()];
+            sum.lock().unwrap().add(try_all(name, scenario));
+            ControlFlow::Continue(())
+        },
+    );
     let _ = std::panic::take_hook();
     let tried = sum.into_inner().unwrap();
     let failures = tried.failures.join("\n");

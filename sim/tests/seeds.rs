@@ -3,16 +3,33 @@
 //! `STILLPOINT_SEED=7 cargo test -p stillpoint-sim --test seeds` repeats one.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test stops")]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::ControlFlow;
+use std::sync::Mutex;
 
-use stillpoint_sim::profile::Length;
+use stillpoint_sim::choice::Choices;
+use stillpoint_sim::invariants::Violation;
+use stillpoint_sim::profile::{Length, Profile};
 use stillpoint_sim::reproduce::Reproduction;
 use stillpoint_sim::run::run_seed;
+use stillpoint_sim::side_by_side;
 
 /// How many short seeds the test runs.
 const SHORT_SEEDS: u64 = 4_000;
 /// How many long ones.
 const LONG_SEEDS: u64 = 10;
+
+fn told(seed: u64, length: Length, violation: &Violation) -> String {
+    let run = Reproduction {
+        seed,
+        length,
+        hold_open: None,
+    };
+    format!(
+        "{violation}\n{run}\n{}\nSTILLPOINT_SEED={seed} cargo test -p stillpoint-sim --test seeds\n{}",
+        Profile::draw(&mut Choices::seeded(seed), length),
+        run.command("replay")
+    )
+}
 
 fn hold(length: Length, seeds: std::ops::Range<u64>) {
     // A machine's assertion is caught and reported with its seed.
@@ -24,35 +41,21 @@ fn hold(length: Length, seeds: std::ops::Range<u64>) {
         }
         Err(_) => seeds,
     };
-    let next = AtomicU64::new(seeds.start);
-    let failures = std::sync::Mutex::new(Vec::new());
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= seeds.end {
-                        break;
-                    }
-                    let ended = run_seed(seed, length);
-                    if let Some(violation) = ended.violation {
-                        let run = Reproduction {
-                            seed,
-                            length,
-                            hold_open: None,
-                        };
-                        failures.lock().unwrap().push(format!(
-                            "{violation}\n{run}\n{}\nSTILLPOINT_SEED={seed} cargo test -p \
-                             stillpoint-sim --test seeds\n{}",
-                            ended.profile,
-                            run.command("replay")
-                        ));
-                    }
-                }
-            });
-        }
-    });
+    let failures = Mutex::new(Vec::new());
+    side_by_side::each(
+        side_by_side::processors(),
+        seeds,
+        || true,
+        |seed| {
+            if let Some(violation) = run_seed(seed, length).violation {
+                failures
+                    .lock()
+                    .unwrap()
+                    .push(told(seed, length, &violation));
+            }
+            ControlFlow::Continue(())
+        },
+    );
     let _ = std::panic::take_hook();
     let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));

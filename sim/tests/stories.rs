@@ -7,6 +7,7 @@ use stillpoint_sim::profile::Length;
 use stillpoint_sim::run::{run, run_seed};
 use stillpoint_sim::scenario::{self, Scenario};
 use stillpoint_sim::shrink;
+use stillpoint_sim::side_by_side;
 
 /// Seeds that each planted fault is looked for in; those that take longer stand in other tests.
 const SEEDS: u64 = 40;
@@ -20,29 +21,17 @@ const MEDIAN_MAX: usize = 15;
 #[test]
 fn stories_of_planted_faults_are_short_and_play_as_they_say() {
     std::panic::set_hook(Box::new(|_| {}));
-    let next = std::sync::Mutex::new(Guard::ALL.iter());
-    let lengths = std::sync::Mutex::new(Vec::new());
-    let wrong = std::sync::Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                loop {
-                    let Some(guard) = next.lock().unwrap().next() else {
-                        break;
-                    };
-                    match story(*guard) {
-                        Some(Ok(length)) => lengths.lock().unwrap().push(length),
-                        Some(Err(why)) => wrong.lock().unwrap().push(why),
-                        None => {}
-                    }
-                }
-            });
-        }
-    });
+    let threads = side_by_side::processors();
+    let told = side_by_side::on_threads(threads, Guard::ALL, |guard| story(*guard));
     let _ = std::panic::take_hook();
-    let wrong = wrong.into_inner().unwrap();
+    let (mut lengths, mut wrong) = (Vec::new(), Vec::new());
+    for story in told.into_iter().flatten() {
+        match story {
+            Ok(length) => lengths.push(length),
+            Err(why) => wrong.push(why),
+        }
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let mut lengths = lengths.into_inner().unwrap();
     lengths.sort_unstable();
     assert!(lengths.len() >= FOUND_MIN, "{lengths:?}");
     assert!(lengths[lengths.len() / 2] <= MEDIAN_MAX, "{lengths:?}");

@@ -38,6 +38,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use stillpoint::protocol::marks::Guard;
 use stillpoint_sim::profile::Length;
+use stillpoint_sim::side_by_side;
 
 use self::exit::Exit;
 use self::output::complain;
@@ -224,7 +225,7 @@ impl From<LengthArgument> for Length {
 /// So many threads as are asked for; 0 asks for as many as there are processors.
 fn threads(asked: usize) -> usize {
     match asked {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        0 => side_by_side::processors(),
         asked => asked,
     }
 }

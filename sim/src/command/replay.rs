@@ -219,18 +219,25 @@ pub(super) fn tell_run(ended: &Ended) {
 }
 
 fn told_json(asked: &Reproduction, ended: &Ended, command: &str) -> serde_json::Value {
+    let mut document = ended_json(ended);
+    document["seed"] = json!(asked.seed);
+    document["length"] = json!(length_name(asked.length));
+    document["command"] = json!(asked.command(command));
+    document
+}
+
+/// What is to be said of a run that has ended, whatever it was a run of.
+pub(super) fn ended_json(ended: &Ended) -> serde_json::Value {
+    let violation = ended.violation.as_ref();
     json!({
-        "seed": asked.seed,
-        "length": length_name(asked.length),
         "revision": reproduce::revision(),
         "features": reproduce::features(),
         "events": ended.events,
         "completed": ended.completed,
         "digest": format!("{:016x}", ended.digest),
         "profile": ended.profile.to_string(),
-        "promise": ended.violation.as_ref().map(|violation| violation.promise),
-        "what": ended.violation.as_ref().map(|violation| violation.what.clone()),
+        "promise": violation.map(|violation| violation.promise),
+        "what": violation.map(|violation| violation.what.clone()),
         "waits": ended.waits,
-        "command": asked.command(command),
     })
 }

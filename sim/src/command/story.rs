@@ -9,7 +9,7 @@ use stillpoint_sim::scenario::{Outcome, Scenario};
 
 use super::exit::Exit;
 use super::output::say;
-use super::replay::{Failed, end, tell_run, write};
+use super::replay::{Failed, end, ended_json, tell_run, write};
 use super::watch::{self, Doing};
 
 /// Reads a scenario file.
@@ -91,23 +91,13 @@ fn tell(name: &str, scenario: &Scenario, outcome: &Outcome, command: &str) {
 }
 
 fn as_json(name: &str, scenario: &Scenario, outcome: &Outcome, command: &str) -> serde_json::Value {
-    let ended = &outcome.ended;
-    let violation = ended.violation.as_ref();
-    json!({
-        "scenario": name,
-        "hold_open": scenario.hold_open().map(|guard| guard.name()),
-        "revision": reproduce::revision(),
-        "features": reproduce::features(),
-        "events": ended.events,
-        "completed": ended.completed,
-        "digest": format!("{:016x}", ended.digest),
-        "profile": ended.profile.to_string(),
-        "promise": violation.map(|violation| violation.promise),
-        "what": violation.map(|violation| violation.what.clone()),
-        "waits": ended.waits,
-        "outcome": outcome.lines,
-        "expected": scenario.expected,
-        "as_expected": expects(scenario).then_some(outcome.lines == scenario.expected),
-        "command": command,
-    })
+    let as_expected = outcome.lines == scenario.expected;
+    let mut document = ended_json(&outcome.ended);
+    document["scenario"] = json!(name);
+    document["hold_open"] = json!(scenario.hold_open().map(|guard| guard.name()));
+    document["outcome"] = json!(outcome.lines);
+    document["expected"] = json!(scenario.expected);
+    document["as_expected"] = json!(expects(scenario).then_some(as_expected));
+    document["command"] = json!(command);
+    document
 }

@@ -62,12 +62,7 @@ impl World {
     /// Whether somebody names a file again that is deleted and forgotten meanwhile, so that nothing
     /// is left which this would contradict: it is as if the file had never been stored.
     pub(super) fn contradicts_nothing_any_more(&self, said: &Acknowledge) -> bool {
-        let durable = &self.watch.facts.durable;
-        let is_forgotten = |name: &FileName| {
-            durable.ever_condemned.contains(name) && !durable.tombstones.contains(name)
-        };
-        let mut names = said.files.named().iter().map(|file| file.name);
-        names.any(|name| is_forgotten(&name))
+        names_forgotten(&self.watch.facts.durable, &said.files)
     }
 }
 
@@ -226,9 +221,72 @@ fn describe_otherwise(
     Some(())
 }
 
+fn names_forgotten(durable: &Durable, files: &FileSet) -> bool {
+    let is_forgotten = |name: &FileName| {
+        durable.ever_condemned.contains(name) && !durable.tombstones.contains(name)
+    };
+    files.named().iter().any(|file| is_forgotten(&file.name))
+}
+
 /// What a message is told from all others by.
 pub(super) fn hash_of(message: &Message) -> u64 {
     let mut digest = Digest::default();
     digest.take(message);
     digest.value()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::testing::{file, name};
+    use crate::oracle::durable::Retained;
+
+    fn held(numbers: &[u64]) -> Arc<Files> {
+        let files = numbers.iter().map(|number| file(1, *number));
+        Arc::new(files.map(|file| (file.name, file)).collect())
+    }
+
+    /// Checkpoint 1 holds files 1 and 2, the newest, 2, files 2 and 3.
+    fn durable() -> Durable {
+        let subtask = SubtaskId::default();
+        let mut durable = Durable::default();
+        for (id, numbers) in [(1, [1, 2]), (2, [2, 3])] {
+            let mut retained = Retained::default();
+            retained.subtasks.insert(subtask, held(&numbers));
+            durable.retained.insert(CheckpointId(id), retained);
+        }
+        durable.newest_files.insert(subtask, held(&[2, 3]));
+        durable
+    }
+
+    #[test]
+    fn the_same_files_are_told_against_another_base() {
+        let told = |base: u64, added: &[u64], removed: &[u64]| FileSet::Delta {
+            base: CheckpointId(base),
+            added: added.iter().map(|number| file(1, *number)).collect(),
+            removed: removed.iter().map(|number| name(1, *number)).collect(),
+        };
+        let against = |base: u64, files: &FileSet| {
+            let base = Some(CheckpointId(base));
+            against_another_base(&durable(), SubtaskId::default(), base, files)
+        };
+        // Files 3 and 4.
+        let files = told(2, &[4], &[2]);
+        assert_eq!(against(2, &files), Some(told(1, &[3, 4], &[1, 2])));
+        let whole = FileSet::Full(vec![file(1, 3), file(1, 4)]);
+        assert_eq!(against(1, &whole), Some(told(2, &[4], &[2])));
+    }
+
+    #[test]
+    fn what_left_the_line_is_forgotten_with_its_tombstone() {
+        let mut durable = durable();
+        let gone = left_the_line(&durable, SubtaskId::default(), AttemptId(1)).expect("file 1");
+        assert_eq!(gone.name, name(1, 1));
+        let files = FileSet::Full(vec![gone.clone()]);
+        durable.ever_condemned.insert(gone.name);
+        durable.tombstones.insert(gone.name);
+        assert!(!names_forgotten(&durable, &files));
+        durable.tombstones.remove(&gone.name);
+        assert!(names_forgotten(&durable, &files));
+    }
 }
