@@ -86,45 +86,7 @@ impl DirectoryStore {
         context: &mut StepContext<'_>,
     ) -> Option<Response> {
         match request {
-            Request::Call(StoreCall::Put { name, body }) => {
-                let body = Body::Bytes(body.as_slice().into());
-                let put = self.put(ObjectName::Manifest(*name), body, progress, context)?;
-                Some(call_answer(request, put, |_| StorePayload::Nothing))
-            }
-            Request::Call(StoreCall::Create { body }) => {
-                let body = Body::Bytes(body.as_slice().into());
-                let put = self.put(ObjectName::Current, body, progress, context)?;
-                let swapped = |inode| StorePayload::Swapped(tag_of(inode));
-                Some(call_answer(request, put, swapped))
-            }
-            Request::Call(StoreCall::Swap { expected, body, .. }) => {
-                let body = Body::Bytes(body.as_slice().into());
-                let put = self.swap(expected, body, progress, context)?;
-                let swapped = |inode| StorePayload::Swapped(tag_of(inode));
-                Some(call_answer(request, put, swapped))
-            }
-            Request::Call(StoreCall::DeleteFile { name }) => {
-                self.delete(ObjectName::Shared(*name), progress, context)?;
-                Some(done(request, StorePayload::Nothing))
-            }
-            Request::Call(StoreCall::DeleteManifest { name }) => {
-                self.delete(ObjectName::Manifest(*name), progress, context)?;
-                Some(done(request, StorePayload::Nothing))
-            }
-            Request::Call(StoreCall::Read { token }) => {
-                let Some(name) = token.reads() else {
-                    panic!("a read that says it is {token:?}");
-                };
-                Some(self.read(request, name, context))
-            }
-            Request::Call(StoreCall::List {
-                listing,
-                after,
-                limit,
-            }) => Some(Response::Call {
-                token: StoreToken::List(*listing),
-                answer: self.list(*listing, after.as_deref(), *limit, context),
-            }),
+            Request::Call(call) => self.call(request, call, progress, context),
             Request::Upload { name, content } => {
                 let body = Body::State(*content);
                 let put = self.put(ObjectName::Shared(*name), body, progress, context)?;
@@ -153,6 +115,56 @@ impl DirectoryStore {
             Request::Fetch { name } => Some(Response::Fetch {
                 name: *name,
                 answer: self.fetch(ObjectName::Shared(*name), context),
+            }),
+        }
+    }
+
+    fn call(
+        &mut self,
+        request: &Request,
+        call: &StoreCall,
+        progress: &mut Progress,
+        context: &mut StepContext<'_>,
+    ) -> Option<Response> {
+        match call {
+            StoreCall::Put { name, body } => {
+                let body = Body::Bytes(body.as_slice().into());
+                let put = self.put(ObjectName::Manifest(*name), body, progress, context)?;
+                Some(call_answer(request, put, |_| StorePayload::Nothing))
+            }
+            StoreCall::Create { body } => {
+                let body = Body::Bytes(body.as_slice().into());
+                let put = self.put(ObjectName::Current, body, progress, context)?;
+                let swapped = |inode| StorePayload::Swapped(tag_of(inode));
+                Some(call_answer(request, put, swapped))
+            }
+            StoreCall::Swap { expected, body, .. } => {
+                let body = Body::Bytes(body.as_slice().into());
+                let put = self.swap(expected, body, progress, context)?;
+                let swapped = |inode| StorePayload::Swapped(tag_of(inode));
+                Some(call_answer(request, put, swapped))
+            }
+            StoreCall::DeleteFile { name } => {
+                self.delete(ObjectName::Shared(*name), progress, context)?;
+                Some(done(request, StorePayload::Nothing))
+            }
+            StoreCall::DeleteManifest { name } => {
+                self.delete(ObjectName::Manifest(*name), progress, context)?;
+                Some(done(request, StorePayload::Nothing))
+            }
+            StoreCall::Read { token } => {
+                let Some(name) = token.reads() else {
+                    panic!("a read that says it is {token:?}");
+                };
+                Some(self.read(request, name, context))
+            }
+            StoreCall::List {
+                listing,
+                after,
+                limit,
+            } => Some(Response::Call {
+                token: StoreToken::List(*listing),
+                answer: self.list(*listing, after.as_deref(), *limit, context),
             }),
         }
     }
