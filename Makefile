@@ -43,7 +43,7 @@ test: setup
 	$(SAY) '== tests that need no C++: some 5 minutes on 2 cores the first time'
 	@$(CARGO) test
 	$(SAY) '== a crate outside the workspace holds a store of its own to the contract: some 1 minute on 2 cores'
-	@$(CARGO) test --manifest-path examples/own_store/Cargo.toml --target-dir target --test contract
+	@$(CARGO) test --manifest-path examples/own_store/Cargo.toml --locked --target-dir target --test contract
 	$(SAY) '== a hundred thousand seeds, and the rare situations that they must reach: some 5 minutes on 2 cores'
 	@$(SIMULATOR) run --seeds 0..100000
 	@$(SIMULATOR) run --length long --seeds 0..100

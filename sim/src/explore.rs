@@ -48,6 +48,8 @@ pub struct Effort {
     pub threads: usize,
     /// A guard that is held open: a planted fault.
     pub hold_open: Option<Guard>,
+    /// Whether it goes on: asked before each state. What was found until then is told.
+    pub goes_on: fn() -> bool,
     /// Takes each step, for whoever watches that it ends: see [`Watch`].
     pub watch: Watch,
 }
@@ -241,6 +243,10 @@ impl Search {
     fn work(&self) {
         marks::hold_open(self.effort.hold_open);
         while !self.is_over.load(Ordering::Relaxed) {
+            if !(self.effort.goes_on)() {
+                self.is_over.store(true, Ordering::Relaxed);
+                break;
+            }
             match self.pop() {
                 Some(node) => {
                     self.expand(&node);

@@ -24,6 +24,8 @@ fn explored(name: &str, threads: usize, hold_open: Option<Guard>) -> Explored {
         failures_max: 1,
         threads,
         hold_open,
+        goes_on: || true,
+        goes_on: || true,
         watch: unwatched,
     };
     let explored = explore(&bounds::named(name).unwrap(), effort);

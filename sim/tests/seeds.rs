@@ -1,15 +1,16 @@
 //! A fixed range of seeds: every promise holds in each of them.
 //!
 //! `STILLPOINT_SEED=7 cargo test -p stillpoint-sim --test seeds` repeats one.
-#![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test stops")]
-
-use std::ops::ControlFlow;
-use std::sync::Mutex;
+#![allow(
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a failing test stops, and says what it runs"
+)]
 
 use stillpoint_sim::choice::Choices;
 use stillpoint_sim::invariants::Violation;
 use stillpoint_sim::profile::{Length, Profile};
-use stillpoint_sim::reproduce::Reproduction;
+use stillpoint_sim::reproduce::{Reproduction, length_name};
 use stillpoint_sim::run::run_seed;
 use stillpoint_sim::side_by_side;
 
@@ -31,33 +32,31 @@ fn told(seed: u64, length: Length, violation: &Violation) -> String {
     )
 }
 
+/// The seed that the environment asks for, if it asks for one.
+fn wanted() -> Option<u64> {
+    let text = std::env::var("STILLPOINT_SEED").ok()?;
+    match text.parse() {
+        Ok(seed) => Some(seed),
+        Err(error) => panic!("STILLPOINT_SEED is {text:?}, which is no seed: {error}"),
+    }
+}
+
 fn hold(length: Length, seeds: std::ops::Range<u64>) {
+    let seeds: Vec<u64> = match wanted() {
+        Some(seed) => {
+            eprintln!("only seed {seed}, in a {} run", length_name(length));
+            vec![seed]
+        }
+        None => seeds.collect(),
+    };
     // A machine's assertion is caught and reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
-    let seeds = match std::env::var("STILLPOINT_SEED") {
-        Ok(seed) => {
-            let seed: u64 = seed.parse().expect("STILLPOINT_SEED is a number");
-            seed..seed + 1
-        }
-        Err(_) => seeds,
-    };
-    let failures = Mutex::new(Vec::new());
-    side_by_side::each(
-        side_by_side::processors(),
-        seeds,
-        || true,
-        |seed| {
-            if let Some(violation) = run_seed(seed, length).violation {
-                failures
-                    .lock()
-                    .unwrap()
-                    .push(told(seed, length, &violation));
-            }
-            ControlFlow::Continue(())
-        },
-    );
+    let failures = side_by_side::on_threads(side_by_side::processors(), &seeds, |seed| {
+        let violation = run_seed(*seed, length).violation?;
+        Some(told(*seed, length, &violation))
+    });
     let _ = std::panic::take_hook();
-    let failures = failures.into_inner().unwrap();
+    let failures: Vec<String> = failures.into_iter().flatten().collect();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
 }
 

@@ -31,6 +31,8 @@ struct Found {
     millis: u128,
     /// The promises that were broken first, and in how many ranges.
     promises: BTreeMap<&'static str, usize>,
+    /// The first seed that found it.
+    first: Option<u64>,
     story_steps: Option<usize>,
 }
 
@@ -49,7 +51,13 @@ impl Found {
     fn median(&self) -> Option<u64> {
         let mut sorted = self.seeds.clone();
         sorted.sort_by_key(|seeds| seeds.unwrap_or(u64::MAX));
-        sorted.get(sorted.len() / 2).copied().flatten()
+        sorted.get((sorted.len() - 1) / 2).copied().flatten()
+    }
+
+    /// How its first find is told whole.
+    fn command(&self) -> Option<String> {
+        let seed = self.first?;
+        Some(planted(self.guard, seed).command("replay"))
     }
 
     fn worst(&self) -> Option<u64> {
@@ -87,18 +95,22 @@ pub(super) fn bugs(bugs: &Bugs, json: bool) -> Result<Exit, String> {
     });
     let mut all = std::mem::take(&mut *shared(&all));
     all.sort_by_key(|found| found.guard);
-    report(&all, json);
+    report(&all, bugs.seeds_max, json);
     let missed = all.iter().any(|found| !found.is_found());
     Ok(Exit::Held.unless_missed(missed))
 }
 
-fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
-    let started = Instant::now();
-    let of = |seed| Reproduction {
+fn planted(guard: Guard, seed: u64) -> Reproduction {
+    Reproduction {
         seed,
         length: Length::Short,
         hold_open: Some(guard),
-    };
+    }
+}
+
+fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
+    let started = Instant::now();
+    let of = |seed| planted(guard, seed);
     let mut seeds = Vec::new();
     let mut promises = BTreeMap::new();
     let mut first = None;
@@ -137,6 +149,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
         millis: millis / u128::from(u32::try_from(seeds.len().max(1)).unwrap_or(1)),
         seeds,
         promises,
+        first,
         story_steps,
     })
 }
@@ -147,7 +160,7 @@ fn seconds(millis: u128) -> serde_json::Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-fn report(all: &[Found], json: bool) {
+fn report(all: &[Found], seeds_max: u64, json: bool) {
     if json {
         let rows: Vec<_> = all
             .iter()
@@ -161,6 +174,8 @@ fn report(all: &[Found], json: bool) {
                     "story_steps": found.story_steps,
                     "promise": found.promise(),
                     "promises": found.promises,
+                    "first_seed": found.first,
+                    "command": found.command(),
                 })
             })
             .collect();
@@ -169,27 +184,29 @@ fn report(all: &[Found], json: bool) {
     }
     let number = |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
     say!(
-        "{:<36} {:>7} {:>7} {:>8} {:>6}  promise",
+        "{:<36} {:>7} {:>7} {:>8} {:>6} {:>9}  promise",
         "guard held open",
         "median",
         "worst",
         "ms",
-        "steps"
+        "steps",
+        "first"
     );
     for found in all {
         say!(
-            "{:<36} {:>7} {:>7} {:>8} {:>6}  {}",
+            "{:<36} {:>7} {:>7} {:>8} {:>6} {:>9}  {}",
             found.guard.name(),
             number(found.median()),
             number(found.worst()),
             found.millis,
             number(found.story_steps.map(|steps| steps as u64)),
+            number(found.first),
             found.promise()
         );
     }
     let missed = all.iter().filter(|found| !found.is_found()).count();
     say!(
-        "{} planted, {missed} missed{}",
+        "{} planted, {missed} missed in a range of {seeds_max} seeds from {START} on{}",
         all.len(),
         interrupt::words()
     );

@@ -60,6 +60,7 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Exit, String> {
             failures_max: wanted.failures_max,
             threads: super::threads(wanted.threads),
             hold_open: wanted.hold_open,
+            goes_on: || !interrupt::came(),
             watch: watch::step,
         };
         let mut explored = explore::explore(&bounds, effort);
@@ -73,7 +74,7 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Exit, String> {
     if json {
         say!("{}", as_json(&results, wanted.hold_open));
     } else if interrupt::came() {
-        say!("interrupted: other bounds were not explored");
+        say!("interrupted: not everything was explored");
     }
     let failures = results.iter().flat_map(|(_, explored)| &explored.failures);
     let exit = Exit::of(failures.map(|failure| failure.violation.class));

@@ -187,7 +187,8 @@ struct Bugs {
     /// Only this guard.
     #[arg(long, value_parser = seeds::parse_guard)]
     guard: Option<Guard>,
-    /// How many disjoint ranges of seeds are tried.
+    /// How many disjoint ranges of seeds are tried, from seed 1,000,000 on; a range in which nothing is
+    /// found ends it.
     #[arg(long, default_value_t = 5, value_parser = parse_count::<u64>)]
     ranges: u64,
     /// How many seeds a range has.

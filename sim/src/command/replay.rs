@@ -120,6 +120,12 @@ pub(super) fn shrink(asked: &Shrink, json: bool) -> Result<Exit, Failed> {
     if ended.violation.is_some() {
         return shrink_failed(asked, &of, &ended, json);
     }
+    if asked.scenario.is_some() || asked.replay.html.is_some() {
+        // Whoever waits for a file must not take it for written.
+        return Err(format!(
+            "every promise held in {of}: there is nothing to shrink"
+        ));
+    }
     if json {
         say!("{}", told_json(&of, &ended, "shrink"));
     } else {
@@ -165,6 +171,7 @@ fn shrink_failed(
         say!("{text}");
         say!("scenario: {}", path.display());
         say!("  {how}");
+        say!("  in tests/scenarios/ the tests play it");
     }
     end(written, page, &again, json)
 }

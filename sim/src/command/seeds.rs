@@ -258,8 +258,10 @@ impl Measured {
         }
     }
 
-    fn a_second(&self, count: u64) -> u64 {
-        u64::try_from(u128::from(count) * 1000 / self.millis).unwrap_or(u64::MAX)
+    /// So many in a second; nothing is known of what was never measured.
+    fn a_second(&self, count: u64) -> Option<u64> {
+        let measured = u128::from(count) * 1000 / self.millis;
+        (self.seeds > 0).then(|| u64::try_from(measured).unwrap_or(u64::MAX))
     }
 }
 
@@ -273,7 +275,7 @@ pub(super) fn bench(bench: &Bench, json: bool) -> Result<Exit, String> {
             "{}",
             json!({
                 "seeds_per_s": short.a_second(short.seeds),
-                "events_per_seed": short.events / short.seeds.max(1),
+                "events_per_seed": short.events.checked_div(short.seeds),
                 "events_per_s": long.a_second(long.events),
                 "revision": reproduce::revision(),
                 "machine": super::soak::machine(),
@@ -288,8 +290,8 @@ pub(super) fn bench(bench: &Bench, json: bool) -> Result<Exit, String> {
             length_name(measured.length),
             measured.seeds,
             measured.events / measured.seeds.max(1),
-            measured.a_second(measured.seeds),
-            measured.a_second(measured.events),
+            measured.a_second(measured.seeds).unwrap_or(0),
+            measured.a_second(measured.events).unwrap_or(0),
             interrupt::words()
         );
     }

@@ -4,6 +4,7 @@
 //! two soaks run the same ones, and writes it down: the result says all that is needed to run every
 //! one of its seeds again.
 
+use std::fs::OpenOptions;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -76,6 +77,16 @@ impl Seen {
         })
     }
 
+    /// Whether the result can be written is known before all the work, not after it.
+    fn try_place(&self) -> Result<(), Failed> {
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&self.path);
+        let can_not = |error| format!("can't write {}: {error}", self.path.display());
+        file.map(drop).map_err(can_not)
+    }
+
     /// Adds what came of a seed that this thread has run.
     fn add(&mut self, run: Reproduction, ended: Ended) {
         let count = match run.length {
@@ -116,14 +127,16 @@ impl Seen {
                 failure.print();
             }
             say!(
-                "{} short and {} long seeds from {}, {} failed{}; result: {}",
+                "{} short and {} long seeds from {}, {} failed{}",
                 self.short.seeds,
                 self.long.seeds,
                 self.start,
                 self.failures.len(),
                 interrupt::words(),
-                self.path.display()
             );
+            if written.is_ok() {
+                say!("result: {}", self.path.display());
+            }
         }
         match (written, exit(&self.failures)) {
             (Ok(()), exit) => Ok(exit),
@@ -151,6 +164,7 @@ fn run(seen: &Mutex<Seen>, seed: u64, length: Length, hold_open: Option<Guard>) 
 pub(super) fn soak(asked: &Soak, json: bool) -> Result<Exit, Failed> {
     super::seeds::silence_panics();
     let seen = Seen::new(asked)?;
+    seen.try_place()?;
     let (start, started) = (seen.start, seen.started);
     let time = Duration::from_secs(60 * asked.minutes);
     interrupt::heed()?;

@@ -77,6 +77,10 @@ fn tell(name: &str, scenario: &Scenario, outcome: &Outcome, command: &str) {
     for line in &outcome.lines {
         say!("  {line}");
     }
+    let missed = scenario.not_come_to(outcome);
+    if missed > 0 {
+        say!("{missed} of the file's choices were not come to");
+    }
     if !expects(scenario) {
         say!("the file does not say how it ends");
     } else if outcome.lines == scenario.expected {
@@ -95,6 +99,7 @@ fn as_json(name: &str, scenario: &Scenario, outcome: &Outcome, command: &str) ->
     let mut document = ended_json(&outcome.ended);
     document["scenario"] = json!(name);
     document["hold_open"] = json!(scenario.hold_open().map(|guard| guard.name()));
+    document["choices_not_come_to"] = json!(scenario.not_come_to(outcome));
     document["outcome"] = json!(outcome.lines);
     document["expected"] = json!(scenario.expected);
     document["as_expected"] = json!(expects(scenario).then_some(as_expected));

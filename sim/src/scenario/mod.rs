@@ -302,6 +302,17 @@ impl Scenario {
         found.map(|index| choices[index])
     }
 
+    /// How many of its choices the run did not come to, or took for benign ones.
+    #[must_use]
+    pub fn not_come_to(&self, outcome: &Outcome) -> usize {
+        let made = |wanted: &&Choice| {
+            let mut made = outcome.ended.choices.iter();
+            made.any(|choice| place(choice) == place(wanted))
+        };
+        let choices = self.choices.as_deref().unwrap_or_default();
+        choices.len() - choices.iter().filter(made).count()
+    }
+
     fn play_orders(&self) -> Outcome {
         let mut world = World::new(self.profile.clone());
         world.listen();
