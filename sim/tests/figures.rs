@@ -19,7 +19,14 @@ fn here(name: &str) -> PathBuf {
 fn result(name: &str) -> Value {
     let path = here("results").join(name);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
-    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+    let result: Value =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let revision = result["revision"].as_str().unwrap_or_default();
+    assert!(
+        !revision.ends_with("modified"),
+        "{name} is of {revision}, which nobody else has"
+    );
+    result
 }
 
 fn number(value: &Value) -> u64 {

@@ -4,8 +4,8 @@
 //! world --Fact--> Facts (store mirror, durable manifest, cuts) --> invariants
 //! ```
 //!
-//! The world tells each fact as it happens; the machines tell nothing. A fact is seen by the
-//! invariants *after* it has been taken into [`Facts`], except [`Fact::Committing`], which shows a
+//! The world tells each fact as it happens. What a machine tells its user or sends is such a fact,
+//! taken for what it is: something said. A fact is seen by the invariants *after* it has been taken into [`Facts`], except [`Fact::Committing`], which shows a
 //! record before it is.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -52,7 +52,7 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "HistoryIsExplained",
-        "what users and sinks saw could have happened without faults: a twin of the same input \
+        "what users saw could have happened without faults: a twin of the same input \
          explains it.",
     ),
     (
