@@ -18,7 +18,8 @@ fn planted(page: &str) -> Vec<(u64, Guard)> {
             let at = words.iter().position(|other| *other == word)?;
             words.get(at + 1).copied()
         };
-        if let (Some(guard), Some(seed)) = (after("--hold-open"), after("shrink").or(after("replay")))
+        if let (Some(guard), Some(seed)) =
+            (after("--hold-open"), after("shrink").or(after("replay")))
         {
             let guard = Guard::parse(guard).expect("a guard's name");
             found.push((seed.parse().expect("a seed"), guard));

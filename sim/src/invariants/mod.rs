@@ -20,6 +20,7 @@ mod doubt_is_bounded;
 mod failures_are_counted;
 mod garbage_is_collected;
 mod history_is_explained;
+mod honest_are_believed;
 mod honest_errors;
 mod names_are_never_reused;
 mod newest_are_retained;
@@ -48,6 +49,7 @@ pub use doubt_is_bounded::DoubtIsBounded;
 pub use failures_are_counted::FailuresAreCounted;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
+pub use honest_are_believed::HonestAreBelieved;
 pub use honest_errors::HonestErrors;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use newest_are_retained::NewestAreRetained;
@@ -176,6 +178,7 @@ invariants! {
     pins_are_kept: PinsAreKept,
     declarations_are_whole: DeclarationsAreWhole,
     contradictions_are_refused: ContradictionsAreRefused,
+    honest_are_believed: HonestAreBelieved,
     doubt_is_bounded: DoubtIsBounded,
     deletes_are_repeated: DeletesAreRepeated,
     news_is_true: NewsIsTrue,

@@ -89,6 +89,8 @@ pub enum Fact {
     /// A leader sent the answer to an acknowledgement, whose names are now the leader's: whether it
     /// took it.
     AnswerSent(ProcessId, AttemptId, CheckpointId, bool),
+    /// A coordinator says of an acknowledgement that it contradicts the registry.
+    ContradictionSaid(ProcessId, AttemptId, CheckpointId),
     /// An attempt acknowledged, naming these for the first time or again.
     Acknowledged(AttemptId, CheckpointId, Vec<FileName>),
     /// An attempt hears a message of this epoch, or is started in it.
@@ -356,6 +358,7 @@ impl Facts {
             | Fact::AttemptClosed(_)
             | Fact::AttemptToldCompleted(..)
             | Fact::TriggerHeard(..)
+            | Fact::ContradictionSaid(..)
             | Fact::AbortHeard(..) => {}
             Fact::Torn(content) => {
                 self.torn.insert(*content);

@@ -56,6 +56,10 @@ const MEANINGS: &[(&str, &str)] = &[
          explains it.",
     ),
     (
+        "HonestAreBelieved",
+        "what an attempt acknowledges as it is is never called a contradiction.",
+    ),
+    (
         "HonestErrors",
         "no damage is reported where there is none, and no start is empty where something \
          completed.",

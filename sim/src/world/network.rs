@@ -34,6 +34,12 @@ impl World {
                 answered.verdict == Verdict::Accepted,
             ));
         }
+        if let Message::Answered(answered) = &message
+            && matches!(answered.verdict, Verdict::Contradiction(_))
+        {
+            let said = Fact::ContradictionSaid(from, answered.attempt, answered.checkpoint);
+            self.fact(said);
+        }
         if let Message::Attached(_) = &message {
             self.fact(Fact::AttachmentTaken(from, to));
         }
