@@ -197,7 +197,7 @@ pub(crate) mod testing {
 
     use super::{Invariant, Verdict};
     use crate::lsm::{ContentId, local_name};
-    use crate::oracle::facts::{Fact, Facts};
+    use crate::oracle::facts::{Caller, Fact, Facts, ProcessId};
 
     pub fn name(attempt: u64, number: u64) -> FileName {
         FileName {
@@ -257,16 +257,30 @@ pub(crate) mod testing {
         ]
     }
 
-    /// Shows a history to an invariant as the world would.
+    /// Shows a history to an invariant as the world would. What the invariant is to find must make
+    /// sense as far as records go: else it would never be asked.
     pub fn show<I: Invariant>(invariant: &mut I, facts: &mut Facts, fact: Fact) -> Verdict {
-        facts
-            .take(&fact)
-            .map_err(|what| I::broken(what).expect_err("broken"))?;
+        if let Err(nonsense) = facts.take(&fact) {
+            panic!("a test of {} shows it nonsense: {nonsense}", I::NAME);
+        }
         invariant.observe(facts, &fact)
     }
 
-    /// A commit of these changes.
+    /// The process that leads, where nothing else is said.
+    pub const LEADER: ProcessId = ProcessId(0);
+
+    /// A commit of these changes by the leader.
     pub fn commit<I: Invariant>(
+        invariant: &mut I,
+        facts: &mut Facts,
+        changes: Vec<Change>,
+    ) -> Verdict {
+        commit_by(Caller::Coordinator(LEADER), invariant, facts, changes)
+    }
+
+    /// A commit of these changes by anybody.
+    pub fn commit_by<I: Invariant>(
+        caller: Caller,
         invariant: &mut I,
         facts: &mut Facts,
         changes: Vec<Change>,
@@ -283,7 +297,7 @@ pub(crate) mod testing {
             epoch,
             changes,
         };
-        show(invariant, facts, Fact::Committing(record.clone()))?;
+        show(invariant, facts, Fact::Committing(caller, record.clone()))?;
         show(invariant, facts, Fact::Committed(record))
     }
 }
