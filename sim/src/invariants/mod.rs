@@ -21,6 +21,7 @@ mod failures_are_counted;
 mod garbage_is_collected;
 mod history_is_explained;
 mod honest_errors;
+mod lines_are_continued;
 mod names_are_never_reused;
 mod newest_are_retained;
 mod news_is_true;
@@ -49,6 +50,7 @@ pub use failures_are_counted::FailuresAreCounted;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
 pub use honest_errors::HonestErrors;
+pub use lines_are_continued::LinesAreContinued;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use newest_are_retained::NewestAreRetained;
 pub use news_is_true::NewsIsTrue;
@@ -167,6 +169,7 @@ invariants! {
     names_are_never_reused: NamesAreNeverReused,
     completed_is_monotone: CompletedIsMonotone,
     restorable_checkpoint_exists: RestorableCheckpointExists,
+    lines_are_continued: LinesAreContinued,
     restore_is_exact: RestoreIsExact,
     honest_errors: HonestErrors,
     configuration_is_obeyed: ConfigurationIsObeyed,

@@ -61,6 +61,10 @@ const MEANINGS: &[(&str, &str)] = &[
          completed.",
     ),
     (
+        "LinesAreContinued",
+        "what runs goes on from where its line is, unless somebody asks for another checkpoint.",
+    ),
+    (
         "MachinesDoNotAssert",
         "no machine ever finds its own state to be impossible.",
     ),
