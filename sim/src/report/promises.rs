@@ -91,7 +91,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "PinsAreKept",
-        "a guest hears the truth about its pin, and what is pinned stays.",
+        "a pin begins and ends only as somebody wishes, who hears the truth about it, and what is \
+         pinned stays.",
     ),
     (
         "Progress",
