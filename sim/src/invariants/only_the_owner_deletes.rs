@@ -6,7 +6,7 @@
 //! A manifest object: nobody deletes what `CURRENT` names, and what somebody asked to delete it
 //! never comes to name. Else it is deleted
 //!
-//! 1. by whoever made it;
+//! 1. by whoever made it, if `CURRENT` never named it;
 //! 2. by a leader, if `CURRENT` named it before;
 //! 3. by a leader, if its epoch is lower than the leader's own;
 //! 4. by a leader, if it is a record of the leader's epoch for a version that `CURRENT` has reached
@@ -33,11 +33,12 @@ impl OnlyTheOwnerDeletes {
         if facts.current_names.contains(&name) {
             return Self::broken(format!("{caller:?} deletes {name}, which CURRENT names"));
         }
-        let is_the_makers = facts.makers.get(&name) == Some(&caller);
+        let is_new = !self.named.contains(&name);
+        let is_the_makers = is_new && facts.makers.get(&name) == Some(&caller);
         if !is_the_makers && !self.is_a_leaders(facts, caller, name) {
             return Self::broken(format!("{caller:?} deletes {name}, which it does not own"));
         }
-        if !self.named.contains(&name) {
+        if is_new {
             self.given_up.insert(name);
         }
         Ok(())
@@ -233,13 +234,19 @@ mod tests {
 
     #[test]
     fn a_guest_deletes_only_what_it_made() {
-        let (own, other) = (object(3, 2, 1), object(1, 1, 2));
+        let (own, other, done) = (object(3, 2, 1), object(1, 1, 2), object(2, 2, 3));
         let (mut invariant, mut facts) = leading(&[other]);
         let guest = Caller::Guest(GuestId(0));
         show(&mut invariant, &mut facts, put(guest, own)).expect("a put");
         let deletes = |name| Fact::ManifestDeleteAsked(guest, name);
         show(&mut invariant, &mut facts, deletes(own)).expect("its own");
         assert!(show(&mut invariant, &mut facts, deletes(other)).is_err());
+        // What it has committed is the leaders' from then on.
+        for fact in [put(guest, done), Fact::CurrentNames(vec![done])] {
+            show(&mut invariant, &mut facts, fact).expect("a commit");
+        }
+        show(&mut invariant, &mut facts, Fact::CurrentNames(Vec::new())).expect("goes on");
+        assert!(show(&mut invariant, &mut facts, deletes(done)).is_err());
     }
 
     #[test]
