@@ -40,6 +40,8 @@ names! {
         FailuresAreTolerated,
         /// Attempts restore only what is retained.
         RestoresOnlyRetained,
+        /// A restart takes the newest checkpoint only while no other one was restored since.
+        RestartsWhereTheLineIs,
         /// A delta counts only against the base that its trigger named.
         BaseIsTheTriggers,
         // ---- retention and garbage ----

@@ -22,6 +22,7 @@ mod garbage_is_collected;
 mod history_is_explained;
 mod honest_are_believed;
 mod honest_errors;
+mod lines_are_continued;
 mod names_are_never_reused;
 mod newest_are_retained;
 mod news_is_true;
@@ -51,6 +52,7 @@ pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
 pub use honest_are_believed::HonestAreBelieved;
 pub use honest_errors::HonestErrors;
+pub use lines_are_continued::LinesAreContinued;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use newest_are_retained::NewestAreRetained;
 pub use news_is_true::NewsIsTrue;
@@ -169,6 +171,7 @@ invariants! {
     names_are_never_reused: NamesAreNeverReused,
     completed_is_monotone: CompletedIsMonotone,
     restorable_checkpoint_exists: RestorableCheckpointExists,
+    lines_are_continued: LinesAreContinued,
     restore_is_exact: RestoreIsExact,
     honest_errors: HonestErrors,
     configuration_is_obeyed: ConfigurationIsObeyed,
@@ -200,7 +203,7 @@ pub(crate) mod testing {
 
     use super::{Invariant, Verdict};
     use crate::lsm::{ContentId, local_name};
-    use crate::oracle::facts::{Fact, Facts};
+    use crate::oracle::facts::{Caller, Fact, Facts, ProcessId};
 
     pub fn name(attempt: u64, number: u64) -> FileName {
         FileName {
@@ -260,16 +263,30 @@ pub(crate) mod testing {
         ]
     }
 
-    /// Shows a history to an invariant as the world would.
+    /// Shows a history to an invariant as the world would. What the invariant is to find must make
+    /// sense as far as records go: else it would never be asked.
     pub fn show<I: Invariant>(invariant: &mut I, facts: &mut Facts, fact: Fact) -> Verdict {
-        facts
-            .take(&fact)
-            .map_err(|what| I::broken(what).expect_err("broken"))?;
+        if let Err(nonsense) = facts.take(&fact) {
+            panic!("a test of {} shows it nonsense: {nonsense}", I::NAME);
+        }
         invariant.observe(facts, &fact)
     }
 
-    /// A commit of these changes.
+    /// The process that leads, where nothing else is said.
+    pub const LEADER: ProcessId = ProcessId(0);
+
+    /// A commit of these changes by the leader.
     pub fn commit<I: Invariant>(
+        invariant: &mut I,
+        facts: &mut Facts,
+        changes: Vec<Change>,
+    ) -> Verdict {
+        commit_by(Caller::Coordinator(LEADER), invariant, facts, changes)
+    }
+
+    /// A commit of these changes by anybody.
+    pub fn commit_by<I: Invariant>(
+        caller: Caller,
         invariant: &mut I,
         facts: &mut Facts,
         changes: Vec<Change>,
@@ -286,7 +303,7 @@ pub(crate) mod testing {
             epoch,
             changes,
         };
-        show(invariant, facts, Fact::Committing(record.clone()))?;
+        show(invariant, facts, Fact::Committing(caller, record.clone()))?;
         show(invariant, facts, Fact::Committed(record))
     }
 }

@@ -65,7 +65,7 @@ impl Invariant for NewestAreRetained {
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::Committing(_) => {
+            Fact::Committing(..) => {
                 self.before = facts.durable.retained.keys().copied().collect();
                 Ok(())
             }

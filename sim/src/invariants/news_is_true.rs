@@ -66,10 +66,12 @@ impl NewsIsTrue {
             } => {
                 self.over(process, *request);
                 let named = &facts.durable.ever_named;
-                if let Some((_, attempt)) = attempts.iter().find(|(_, it)| !named.contains_key(it))
-                {
+                let mut told = attempts.iter();
+                let is_so = |(subtask, attempt): &&_| named.get(attempt) == Some(subtask);
+                if let Some((subtask, attempt)) = told.find(|told| !is_so(told)) {
                     return Self::broken(format!(
-                        "{process} tells of {attempt} as deployed, and no record names it"
+                        "{process} tells of {attempt} as deployed for {subtask}, and no record \
+                         names it for that"
                     ));
                 }
             }
@@ -160,7 +162,7 @@ impl Invariant for NewsIsTrue {
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::AttemptId;
+    use stillpoint::protocol::id::{AttemptId, SubtaskId};
     use stillpoint::protocol::manifest::PinOwner;
 
     use super::super::testing::*;
@@ -205,6 +207,28 @@ mod tests {
         let pin = Change::Pin { checkpoint, owner };
         commit(&mut invariant, &mut facts, vec![pin]).expect("pins");
         show(&mut invariant, &mut facts, done).expect("it is so");
+    }
+
+    #[test]
+    fn an_attempt_that_is_told_for_another_subtask_breaks_it() {
+        let (mut invariant, mut facts) = (NewsIsTrue::default(), Facts::default());
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let deployed = |index, attempt| {
+            let subtask = SubtaskId {
+                index,
+                ..SubtaskId::default()
+            };
+            told(Notice::Deployed {
+                request: RequestId(1),
+                attempts: vec![(subtask, AttemptId(attempt))],
+                restore: None,
+            })
+        };
+        show(&mut invariant, &mut facts, deployed(0, 1)).expect("it is so");
+        for (index, attempt) in [(1, 1), (0, 2)] {
+            let fact = deployed(index, attempt);
+            assert!(show(&mut invariant, &mut facts, fact).is_err());
+        }
     }
 
     #[test]

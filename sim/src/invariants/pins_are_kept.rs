@@ -1,19 +1,97 @@
-//! A guest hears the truth about its pin, and what is pinned stays.
+//! A pin begins and ends only as somebody wishes, whoever wishes hears the truth about it, and what
+//! is pinned stays.
+//!
+//! ```text
+//! leader's user --asks--> its leader commits it once, unless it is refused
+//! guest --comes with its wish--> commits it itself, again if it does not know what came of it
+//! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use stillpoint::protocol::guest::GuestError;
-use stillpoint::protocol::id::CheckpointId;
-use stillpoint::protocol::manifest::{Change, PinOwner};
+use stillpoint::protocol::coordinator::Notice;
+use stillpoint::protocol::guest::{GuestError, PinWish};
+use stillpoint::protocol::id::{CheckpointId, RequestId};
+use stillpoint::protocol::manifest::{Change, PinOwner, Record};
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts};
+use crate::oracle::facts::{Caller, Fact, Facts, ProcessId};
+use crate::world::GuestId;
 
 /// The promise, with the pins that have ever begun and ever ended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PinsAreKept {
     begun: BTreeSet<(CheckpointId, PinOwner)>,
     ended: BTreeSet<(CheckpointId, PinOwner)>,
+    /// What users asked their leaders for and is in no record yet.
+    wishes: BTreeMap<(ProcessId, RequestId), PinWish>,
+    /// What each guest came for. It stays: a guest may end in doubt, and its commit land later.
+    guests: BTreeMap<GuestId, PinWish>,
+}
+
+impl PinsAreKept {
+    fn committing(&mut self, facts: &Facts, caller: Caller, record: &Record) -> Verdict {
+        let mut pins = facts.durable.pins.clone();
+        for change in &record.changes {
+            let (pin, begins) = match change {
+                Change::Pin { checkpoint, owner } => ((*checkpoint, owner.clone()), true),
+                Change::Unpin { checkpoint, owner } => ((*checkpoint, owner.clone()), false),
+                Change::Subsume { checkpoints } => {
+                    let dropped = |(pinned, _): &&_| checkpoints.contains(pinned);
+                    if let Some((checkpoint, owner)) = pins.iter().find(dropped) {
+                        let owner = &owner.0;
+                        return Self::broken(format!("{checkpoint} is dropped, {owner} pins it"));
+                    }
+                    continue;
+                }
+                // Nothing that an older leader has built is committed any more.
+                Change::Claim { .. } => {
+                    self.wishes
+                        .retain(|(process, _), _| caller == Caller::Coordinator(*process));
+                    continue;
+                }
+                _ => continue,
+            };
+            if !self.is_wished(facts, caller, &pin, begins) {
+                let (checkpoint, owner) = (pin.0, &pin.1.0);
+                let what = if begins { "pins" } else { "unpins" };
+                return Self::broken(format!(
+                    "{caller:?} {what} {checkpoint} for {owner}, and nobody wished for that"
+                ));
+            }
+            if begins {
+                pins.insert(pin.clone());
+                self.begun.insert(pin);
+            } else {
+                pins.remove(&pin);
+                self.ended.insert(pin);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the caller commits what was wished of it. A user's wish is met then.
+    fn is_wished(
+        &mut self,
+        facts: &Facts,
+        caller: Caller,
+        pin: &(CheckpointId, PinOwner),
+        begins: bool,
+    ) -> bool {
+        let is_it = |wish: &PinWish| {
+            let checkpoint = wish.checkpoint.or_else(|| facts.durable.restore_point());
+            (checkpoint, &wish.owner, wish.begins) == (Some(pin.0), &pin.1, begins)
+        };
+        match caller {
+            Caller::Guest(guest) => self.guests.get(&guest).is_some_and(is_it),
+            Caller::Coordinator(process) => {
+                let mut wishes = self.wishes.iter();
+                let met = wishes.find(|((of, _), wish)| *of == process && is_it(wish));
+                let met = met.map(|(request, _)| *request);
+                met.is_some_and(|met| self.wishes.remove(&met).is_some())
+            }
+            Caller::Attempt(_) | Caller::Restore(_) => false,
+        }
+    }
 }
 
 impl Invariant for PinsAreKept {
@@ -21,26 +99,19 @@ impl Invariant for PinsAreKept {
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::Committed(record) => {
-                for change in &record.changes {
-                    match change {
-                        Change::Pin { checkpoint, owner } => {
-                            self.begun.insert((*checkpoint, owner.clone()));
-                        }
-                        Change::Unpin { checkpoint, owner } => {
-                            self.ended.insert((*checkpoint, owner.clone()));
-                        }
-                        _ => {}
-                    }
-                }
-                for (checkpoint, owner) in &facts.durable.pins {
-                    if !facts.durable.retained.contains_key(checkpoint) {
-                        let owner = &owner.0;
-                        return Self::broken(format!("{checkpoint} is gone, {owner} pins it"));
-                    }
-                }
+            Fact::GuestComes(guest, wish) => {
+                self.guests.insert(*guest, wish.clone());
                 Ok(())
             }
+            Fact::PinAsked(process, request, wish) => {
+                self.wishes.insert((*process, *request), wish.clone());
+                Ok(())
+            }
+            Fact::Told(process, Notice::Refused { request, .. }) => {
+                self.wishes.remove(&(*process, *request));
+                Ok(())
+            }
+            Fact::Committing(caller, record) => self.committing(facts, *caller, record),
             Fact::GuestEnded(wish, Ok(checkpoint)) => {
                 let (past, what) = if wish.begins {
                     (&self.begun, "pinned")
@@ -79,22 +150,43 @@ impl Invariant for PinsAreKept {
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::guest::PinWish;
+    use stillpoint::protocol::coordinator::RefusalReason;
 
     use super::super::testing::*;
     use super::*;
+
+    const GUEST: GuestId = GuestId(0);
 
     fn owner() -> PinOwner {
         PinOwner("guest 0".to_owned())
     }
 
-    fn told(begins: bool, result: Result<CheckpointId, GuestError>) -> Fact {
-        let wish = PinWish {
-            checkpoint: None,
+    fn wish(checkpoint: Option<u64>, begins: bool) -> PinWish {
+        PinWish {
+            checkpoint: checkpoint.map(CheckpointId),
             owner: owner(),
             begins,
-        };
-        Fact::GuestEnded(wish, result)
+        }
+    }
+
+    fn told(begins: bool, result: Result<CheckpointId, GuestError>) -> Fact {
+        Fact::GuestEnded(wish(None, begins), result)
+    }
+
+    fn pin(checkpoint: u64) -> Vec<Change> {
+        let (checkpoint, owner) = (CheckpointId(checkpoint), owner());
+        vec![Change::Pin { checkpoint, owner }]
+    }
+
+    fn unpin(checkpoint: u64) -> Vec<Change> {
+        let (checkpoint, owner) = (CheckpointId(checkpoint), owner());
+        vec![Change::Unpin { checkpoint, owner }]
+    }
+
+    /// The leader's user asks for something.
+    fn ask(invariant: &mut PinsAreKept, facts: &mut Facts, wish: PinWish) {
+        let asked = Fact::PinAsked(LEADER, RequestId(7), wish);
+        show(invariant, facts, asked).expect("a wish");
     }
 
     fn completed() -> (PinsAreKept, Facts) {
@@ -109,11 +201,10 @@ mod tests {
         let (mut invariant, mut facts) = completed();
         let pinned = told(true, Ok(CheckpointId(1)));
         assert!(show(&mut invariant, &mut facts, pinned.clone()).is_err());
-        let pin = Change::Pin {
-            checkpoint: CheckpointId(1),
-            owner: owner(),
-        };
-        commit(&mut invariant, &mut facts, vec![pin]).expect("pins");
+        let comes = Fact::GuestComes(GUEST, wish(None, true));
+        show(&mut invariant, &mut facts, comes).expect("a wish");
+        let guest = Caller::Guest(GUEST);
+        commit_by(guest, &mut invariant, &mut facts, pin(1)).expect("pins");
         show(&mut invariant, &mut facts, pinned).expect("a record says so");
         let unpinned = told(false, Ok(CheckpointId(1)));
         assert!(show(&mut invariant, &mut facts, unpinned).is_err());
@@ -127,5 +218,56 @@ mod tests {
             retained: Vec::new(),
         };
         assert!(show(&mut invariant, &mut facts, told(true, Err(denied))).is_err());
+    }
+
+    #[test]
+    fn a_pin_that_nobody_wished_for_breaks_it() {
+        let (mut invariant, mut facts) = completed();
+        commit(&mut invariant, &mut facts, vec![complete(2, &[], &[])]).expect("completes");
+        ask(&mut invariant, &mut facts, wish(Some(1), true));
+        let (mut other, mut others) = (invariant.clone(), facts.clone());
+        assert!(commit(&mut other, &mut others, pin(2)).is_err());
+        commit(&mut invariant, &mut facts, pin(1)).expect("asked for");
+        assert!(commit(&mut invariant, &mut facts, pin(1)).is_err(), "once");
+        ask(&mut invariant, &mut facts, wish(Some(1), true));
+        let refused = Notice::Refused {
+            request: RequestId(7),
+            reason: RefusalReason::AlreadyPinned,
+        };
+        show(&mut invariant, &mut facts, Fact::Told(LEADER, refused)).expect("an answer");
+        assert!(commit(&mut invariant, &mut facts, pin(1)).is_err());
+    }
+
+    #[test]
+    fn a_pin_that_ends_although_nobody_wished_it_breaks_it() {
+        let (mut invariant, mut facts) = completed();
+        ask(&mut invariant, &mut facts, wish(Some(1), true));
+        commit(&mut invariant, &mut facts, pin(1)).expect("asked for");
+        let guest = Caller::Guest(GUEST);
+        for caller in [guest, Caller::Coordinator(LEADER)] {
+            let (mut other, mut others) = (invariant.clone(), facts.clone());
+            assert!(commit_by(caller, &mut other, &mut others, unpin(1)).is_err());
+        }
+        let comes = Fact::GuestComes(GUEST, wish(Some(1), false));
+        show(&mut invariant, &mut facts, comes).expect("a wish");
+        // It is the guest's to carry out, not the leader's.
+        assert!(commit(&mut invariant.clone(), &mut facts.clone(), unpin(1)).is_err());
+        commit_by(guest, &mut invariant, &mut facts, unpin(1)).expect("as it wished");
+    }
+
+    #[test]
+    fn dropping_what_is_pinned_breaks_it() {
+        let (mut invariant, mut facts) = completed();
+        commit(&mut invariant, &mut facts, vec![complete(2, &[], &[])]).expect("completes");
+        let subsume = || Change::Subsume {
+            checkpoints: vec![CheckpointId(1)],
+        };
+        ask(&mut invariant, &mut facts, wish(Some(1), true));
+        commit(&mut invariant, &mut facts, pin(1)).expect("asked for");
+        assert!(commit(&mut invariant, &mut facts, vec![subsume()]).is_err());
+        ask(&mut invariant, &mut facts, wish(Some(1), false));
+        let mut changes = unpin(1);
+        changes.push(subsume());
+        commit(&mut invariant, &mut facts, changes).expect("nobody pins it any more");
     }
 }

@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::coordinator::Notice;
 use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch};
-use stillpoint::protocol::manifest::Change;
+use stillpoint::protocol::manifest::{Change, Record};
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts, ProcessId};
+use crate::oracle::facts::{Caller, Fact, Facts, ProcessId};
 
 /// The promise.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct StaleIsPowerless {
+    /// Who committed the claim of each epoch.
+    claims: BTreeMap<Epoch, ProcessId>,
     completed: BTreeSet<CheckpointId>,
     /// What each leader has heard that was said in its own epoch; without a checkpoint it is an
     /// attachment.
@@ -26,42 +28,79 @@ pub struct StaleIsPowerless {
     not_named: BTreeSet<AttemptId>,
 }
 
+impl StaleIsPowerless {
+    /// Whether whoever commits this may: a guest its pin, and else the one whose claim holds.
+    fn may_commit(&mut self, facts: &Facts, caller: Caller, record: &Record) -> Verdict {
+        let claims = matches!(record.changes.first(), Some(Change::Claim { .. }));
+        let durable = facts.durable.epoch;
+        if record.epoch < durable || (record.epoch > durable && !claims) {
+            return Self::broken(format!(
+                "a record of {} is committed in {durable}",
+                record.epoch
+            ));
+        }
+        match caller {
+            Caller::Coordinator(process) if claims => {
+                if let Some(epoch) = facts.epochs.get(&process) {
+                    return Self::broken(format!("{process} claims again, and has led in {epoch}"));
+                }
+                self.claims.insert(record.epoch, process);
+                Ok(())
+            }
+            Caller::Coordinator(process) => {
+                let leader = self.claims.get(&record.epoch);
+                if leader == Some(&process) {
+                    return Ok(());
+                }
+                Self::broken(format!(
+                    "{process} commits {} in {}, which {leader:?} claimed",
+                    record.version, record.epoch
+                ))
+            }
+            Caller::Guest(guest) => match record.changes.as_slice() {
+                [Change::Pin { .. } | Change::Unpin { .. }] => Ok(()),
+                changes => Self::broken(format!("{guest} commits {changes:?}")),
+            },
+            Caller::Attempt(_) | Caller::Restore(_) => {
+                Self::broken(format!("{caller:?} commits {}", record.version))
+            }
+        }
+    }
+
+    /// What is completed is of the newest attempts.
+    fn completes(&mut self, facts: &Facts, record: &Record) -> Verdict {
+        for change in &record.changes {
+            let Change::Complete(completion) = change else {
+                continue;
+            };
+            self.completed.insert(completion.checkpoint);
+            for delta in &completion.subtasks {
+                let newest = facts.durable.newest_attempt.get(&delta.subtask);
+                for file in &delta.born {
+                    if newest != Some(&file.name.attempt) {
+                        return Self::broken(format!(
+                            "{} takes {} over, and {newest:?} replaced that attempt of {}",
+                            completion.checkpoint, file.name, delta.subtask
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Invariant for StaleIsPowerless {
     const NAME: &'static str = "StaleIsPowerless";
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::Committing(record) => {
-                let claims = record
-                    .changes
-                    .iter()
-                    .any(|change| matches!(change, Change::Claim { .. }));
-                if record.epoch < facts.durable.epoch
-                    || (record.epoch > facts.durable.epoch && !claims)
-                {
-                    return Self::broken(format!(
-                        "a record of {} is committed in {}",
-                        record.epoch, facts.durable.epoch
-                    ));
-                }
-                for change in &record.changes {
-                    let Change::Complete(completion) = change else {
-                        continue;
-                    };
-                    self.completed.insert(completion.checkpoint);
-                    for delta in &completion.subtasks {
-                        let newest = facts.durable.newest_attempt.get(&delta.subtask);
-                        for file in &delta.born {
-                            if newest != Some(&file.name.attempt) {
-                                return Self::broken(format!(
-                                    "{} takes {} over, and {newest:?} replaced that attempt of {}",
-                                    completion.checkpoint, file.name, delta.subtask
-                                ));
-                            }
-                        }
-                    }
-                }
-                Ok(())
+            Fact::Committing(caller, record) => {
+                self.may_commit(facts, *caller, record)?;
+                self.completes(facts, record)
+            }
+            Fact::SwapAsked(caller, name) if facts.makers.get(name) != Some(caller) => {
+                Self::broken(format!("{caller:?} swaps {name} in, which another made"))
             }
             Fact::Told(process, Notice::Completed { checkpoint })
                 if !self.completed.contains(checkpoint) =>
@@ -70,8 +109,12 @@ impl Invariant for StaleIsPowerless {
                     "{process} tells of {checkpoint} as complete, which is not durable"
                 ))
             }
-            Fact::Told(process, Notice::Leading { epoch }) if *epoch > facts.durable.epoch => {
-                Self::broken(format!("{process} leads in {epoch}, which is not durable"))
+            Fact::Told(process, Notice::Leading { epoch })
+                if self.claims.get(epoch) != Some(process) =>
+            {
+                Self::broken(format!(
+                    "{process} leads in {epoch}, and no claim of it is durable"
+                ))
             }
             Fact::SaidToLeader(process, attempt, checkpoint, epoch, _) => {
                 if facts.epochs.get(process) == Some(epoch) {
@@ -141,11 +184,15 @@ impl Invariant for StaleIsPowerless {
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::SubtaskId;
+    use stillpoint::protocol::id::{ManifestName, Nonce, SubtaskId, Version};
+    use stillpoint::protocol::manifest::PinOwner;
 
     use super::super::testing::*;
     use super::*;
     use crate::lsm::Table;
+    use crate::world::GuestId;
+
+    const OTHER: ProcessId = ProcessId(1);
 
     #[test]
     fn a_file_of_a_replaced_attempt_breaks_it() {
@@ -188,6 +235,62 @@ mod tests {
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         let leads = Fact::Told(ProcessId(0), Notice::Leading { epoch: Epoch(2) });
         assert!(show(&mut invariant, &mut facts, leads).is_err());
+    }
+
+    #[test]
+    fn leading_by_the_claim_of_another_breaks_it() {
+        let (mut invariant, mut facts) = (StaleIsPowerless::default(), Facts::default());
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let leads = |process| Fact::Told(process, Notice::Leading { epoch: Epoch(1) });
+        assert!(show(&mut invariant.clone(), &mut facts, leads(OTHER)).is_err());
+        show(&mut invariant, &mut facts, leads(LEADER)).expect("its own claim");
+    }
+
+    #[test]
+    fn a_commit_in_the_epoch_of_another_breaks_it() {
+        let (mut invariant, mut facts) = leading();
+        let claim = vec![Change::Claim { epoch: Epoch(2) }];
+        let other = Caller::Coordinator(OTHER);
+        commit_by(other, &mut invariant, &mut facts, claim).expect("claims");
+        let end = || vec![complete(1, &[], &[])];
+        assert!(commit(&mut invariant.clone(), &mut facts.clone(), end()).is_err());
+        commit_by(other, &mut invariant, &mut facts, end()).expect("its own epoch");
+        let claim = vec![Change::Claim { epoch: Epoch(3) }];
+        assert!(commit(&mut invariant, &mut facts, claim).is_err(), "twice");
+    }
+
+    #[test]
+    fn a_guest_that_commits_more_than_its_pin_breaks_it() {
+        let (mut invariant, mut facts) = leading();
+        commit(&mut invariant, &mut facts, vec![complete(1, &[], &[])]).expect("completes");
+        let pin = || Change::Pin {
+            checkpoint: CheckpointId(1),
+            owner: PinOwner("reader".to_owned()),
+        };
+        let end = Change::End {
+            attempts: vec![AttemptId(1)],
+        };
+        let guest = Caller::Guest(GuestId(0));
+        for changes in [vec![], vec![end.clone()], vec![pin(), end]] {
+            let (mut other, mut others) = (invariant.clone(), facts.clone());
+            assert!(commit_by(guest, &mut other, &mut others, changes).is_err());
+        }
+        commit_by(guest, &mut invariant, &mut facts, vec![pin()]).expect("pins");
+    }
+
+    #[test]
+    fn swapping_the_record_of_another_breaks_it() {
+        let (mut invariant, mut facts) = (StaleIsPowerless::default(), Facts::default());
+        let name = ManifestName {
+            version: Version(1),
+            epoch: Epoch(1),
+            nonce: Nonce(1),
+        };
+        let put = Fact::ManifestPutAsked(Caller::Coordinator(LEADER), name);
+        show(&mut invariant, &mut facts, put).expect("its own");
+        let swap = |process| Fact::SwapAsked(Caller::Coordinator(process), name);
+        show(&mut invariant, &mut facts, swap(LEADER)).expect("its own");
+        assert!(show(&mut invariant, &mut facts, swap(OTHER)).is_err());
     }
 
     fn leading() -> (StaleIsPowerless, Facts) {

@@ -68,8 +68,8 @@ pub enum Fact {
     CurrentRemoved,
     /// `CURRENT` names these objects now.
     CurrentNames(Vec<ManifestName>),
-    /// This record is about to become part of what is durable.
-    Committing(Record),
+    /// This record, which the caller has put, is about to become part of what is durable.
+    Committing(Caller, Record),
     /// This record has become durable.
     Committed(Record),
     /// Somebody asks the store to delete a state file.
@@ -80,6 +80,8 @@ pub enum Fact {
     ManifestDeleteAsked(Caller, ManifestName),
     /// Somebody asks the store to keep a manifest object.
     ManifestPutAsked(Caller, ManifestName),
+    /// Somebody asks the store to let `CURRENT` name this record as its last.
+    SwapAsked(Caller, ManifestName),
     /// A read of this object brought something else than is stored.
     ReadDamaged(ObjectName),
     /// An attempt asks to store a file.
@@ -142,6 +144,8 @@ pub enum Fact {
     NotNamedHeard(AttemptId, Epoch),
     /// An attempt was told that a checkpoint will never be.
     AbortHeard(AttemptId, CheckpointId, Epoch),
+    /// A guest comes with a wish.
+    GuestComes(GuestId, PinWish),
     /// A guest told its user whether it has what it wants.
     GuestEnded(PinWish, Result<CheckpointId, GuestError>),
     /// This is what is left of a write that broke off.
@@ -304,7 +308,7 @@ impl Facts {
                 self.delete_asked.insert(*name);
             }
             Fact::ManifestPutAsked(caller, name) => {
-                self.makers.insert(*name, *caller);
+                self.makers.entry(*name).or_insert(*caller);
             }
             Fact::Restored(checkpoint, subtask, ..) => {
                 self.restores += 1;
@@ -332,9 +336,10 @@ impl Facts {
             Fact::Told(process, Notice::Leading { epoch }) => {
                 self.epochs.insert(*process, *epoch);
             }
-            Fact::Committing(_)
+            Fact::Committing(..)
             | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
+            | Fact::SwapAsked(..)
             | Fact::CheckpointAsked(..)
             | Fact::PinAsked(..)
             | Fact::CoordinatorGone(_)
@@ -344,6 +349,7 @@ impl Facts {
             | Fact::Wrote(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
+            | Fact::GuestComes(..)
             | Fact::GuestEnded(..)
             | Fact::EpochHeard(..)
             | Fact::Declared(..)

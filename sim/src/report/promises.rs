@@ -65,6 +65,10 @@ const MEANINGS: &[(&str, &str)] = &[
          completed.",
     ),
     (
+        "LinesAreContinued",
+        "what runs goes on from where its line is, unless somebody asks for another checkpoint.",
+    ),
+    (
         "MachinesDoNotAssert",
         "no machine ever finds its own state to be impossible.",
     ),
@@ -91,7 +95,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "PinsAreKept",
-        "a guest hears the truth about its pin, and what is pinned stays.",
+        "a pin begins and ends only as somebody wishes, who hears the truth about it, and what is \
+         pinned stays.",
     ),
     (
         "Progress",

@@ -210,15 +210,15 @@ impl World {
             (Request::Call(StoreCall::Put { name, .. }), _) => {
                 self.fact(Fact::ManifestPutAsked(caller, *name));
             }
+            (Request::Call(StoreCall::Swap { name, .. }), _) => {
+                self.fact(Fact::SwapAsked(caller, *name));
+            }
             (Request::Upload { name, content }, Caller::Attempt(attempt)) => {
                 self.fact(Fact::UploadAsked(attempt, *name, *content));
             }
             (
                 Request::Call(
-                    StoreCall::Read { .. }
-                    | StoreCall::Create { .. }
-                    | StoreCall::Swap { .. }
-                    | StoreCall::List { .. },
+                    StoreCall::Read { .. } | StoreCall::Create { .. } | StoreCall::List { .. },
                 )
                 | Request::Upload { .. }
                 | Request::Fetch { .. },

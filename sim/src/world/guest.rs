@@ -78,6 +78,7 @@ impl World {
                 (false, _) => format!("comes to end the pin of {}", wish.owner.0),
             },
         );
+        self.fact(Fact::GuestComes(id, wish.clone()));
         let process = GuestProcess {
             machine: Guest::new(wish.clone(), expected, limits, life),
             wish,

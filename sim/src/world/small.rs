@@ -181,6 +181,7 @@ impl SmallWorld {
     /// The broken promise.
     pub fn check(&mut self) -> Result<(), Violation> {
         self.world.watch.check(&self.world.store);
+        self.world.watch.check_manifest_if_unread();
         match self.world.watch.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(()),

@@ -29,6 +29,8 @@ pub struct Watch {
     root: RootId,
     /// The snapshots that `CURRENT` names.
     snapshots: Vec<ManifestName>,
+    /// Whether `CURRENT` has changed since the manifest was last read from the store's bytes.
+    is_unread: bool,
 }
 
 impl Watch {
@@ -59,8 +61,9 @@ impl Watch {
                 self.take(&Fact::ManifestStored(*name));
             }
             Effect::Stored(ObjectName::Current, Body::Bytes(bytes)) => {
-                self.current = Some(Arc::clone(bytes));
-                return self.current_stored(bytes);
+                self.is_unread = true;
+                let before = self.current.replace(Arc::clone(bytes));
+                return self.current_stored(bytes, before.as_deref());
             }
             Effect::Stored(name, _) => {
                 self.break_promise("RecordsMakeSense", format!("{name} is of another kind"));
@@ -75,7 +78,7 @@ impl Watch {
         None
     }
 
-    fn current_stored(&mut self, bytes: &[u8]) -> Option<Record> {
+    fn current_stored(&mut self, bytes: &[u8], before: Option<&[u8]>) -> Option<Record> {
         let current = match Current::decode(bytes) {
             Ok(current) => current,
             Err(error) => {
@@ -85,8 +88,17 @@ impl Watch {
         };
         self.root = current.root();
         let mut committed = None;
-        if current.version() > self.facts.durable.version {
+        let version = self.facts.durable.version;
+        if current.version() > version {
             committed = self.commit_named_by(&current);
+        } else if before.is_some_and(|before| before != bytes) {
+            self.break_promise(
+                "CompletedIsMonotone",
+                format!(
+                    "CURRENT of {} takes the place of {version}",
+                    current.version()
+                ),
+            );
         }
         let names = current.snapshots().iter().chain(current.tail());
         self.take(&Fact::CurrentNames(names.copied().collect()));
@@ -106,9 +118,20 @@ impl Watch {
             );
             return None;
         };
+        // Who makes it durable need not be who swapped: in a directory, that is whoever syncs.
+        let Some(maker) = self.facts.makers.get(&name).copied() else {
+            self.break_promise("RecordsMakeSense", format!("nobody put {name}"));
+            return None;
+        };
         match Record::decode(bytes) {
+            Ok(record) if (record.version, record.epoch) != (name.version, name.epoch) => {
+                let (version, epoch) = (record.version, record.epoch);
+                let what = format!("{name} is a record of {version} in {epoch}");
+                self.break_promise("RecordsMakeSense", what);
+                None
+            }
             Ok(record) => {
-                self.take(&Fact::Committing(record.clone()));
+                self.take(&Fact::Committing(maker, record.clone()));
                 self.take(&Fact::Committed(record.clone()));
                 Some(record)
             }
@@ -158,12 +181,20 @@ impl Watch {
         );
     }
 
+    /// [`Self::check_manifest`], if `CURRENT` has changed since it was last done.
+    pub fn check_manifest_if_unread(&mut self) {
+        if self.is_unread {
+            self.check_manifest();
+        }
+    }
+
     /// Reads the manifest from the store's bytes alone, as the library would, and compares it with
     /// the plain sets.
     pub fn check_manifest(&mut self) {
         if self.violation.is_some() {
             return;
         }
+        self.is_unread = false;
         let Some(bytes) = &self.current else {
             return;
         };
@@ -250,5 +281,75 @@ impl Watch {
             promise,
             what,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stillpoint::protocol::id::{Epoch, Nonce, Version};
+    use stillpoint::protocol::manifest::Change;
+
+    use super::*;
+    use crate::oracle::facts::{Caller, ProcessId};
+
+    const LEADER: Caller = Caller::Coordinator(ProcessId(0));
+
+    fn genesis() -> Current {
+        Current::genesis(RootId::default(), String::new())
+    }
+
+    fn name(nonce: u64) -> ManifestName {
+        ManifestName {
+            version: Version(1),
+            epoch: Epoch(1),
+            nonce: Nonce(nonce),
+        }
+    }
+
+    fn swap(watch: &mut Watch, current: &Current) {
+        let body = Body::Bytes(current.encode().into());
+        watch.effect(&Effect::Stored(ObjectName::Current, body));
+    }
+
+    /// A root, and claims that the leader has put under names of the first version.
+    fn root(puts: &[u64]) -> Watch {
+        let mut watch = Watch::default();
+        swap(&mut watch, &genesis());
+        let record = Record {
+            version: Version(1),
+            epoch: Epoch(1),
+            changes: vec![Change::Claim { epoch: Epoch(1) }],
+        };
+        for nonce in puts {
+            watch.take(&Fact::ManifestPutAsked(LEADER, name(*nonce)));
+            let body = Body::Bytes(record.encode().into());
+            watch.effect(&Effect::Stored(ObjectName::Manifest(name(*nonce)), body));
+        }
+        watch
+    }
+
+    fn broken(watch: &Watch) -> Option<&str> {
+        watch.violation.as_ref().map(|violation| violation.promise)
+    }
+
+    #[test]
+    fn a_current_that_does_not_rise_is_a_broken_promise() {
+        let mut watch = root(&[1, 2]);
+        let swapped = genesis().successor(name(1), None);
+        swap(&mut watch, &swapped);
+        swap(&mut watch, &swapped);
+        assert_eq!(broken(&watch), None);
+        let mut other = watch.clone();
+        swap(&mut other, &genesis().successor(name(2), None));
+        assert_eq!(broken(&other), Some("CompletedIsMonotone"));
+        swap(&mut watch, &genesis());
+        assert_eq!(broken(&watch), Some("CompletedIsMonotone"));
+    }
+
+    #[test]
+    fn a_record_that_is_not_there_is_a_broken_promise() {
+        let mut watch = root(&[]);
+        swap(&mut watch, &genesis().successor(name(1), None));
+        assert_eq!(broken(&watch), Some("RetainedIsRecoverable"));
     }
 }

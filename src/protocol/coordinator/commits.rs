@@ -189,7 +189,7 @@ impl Coordinator {
             return false;
         };
         let restore = match intent.from {
-            RestoreFrom::Newest => self.manifest().restore_point(),
+            RestoreFrom::Newest => self.newest_of_the_line(),
             RestoreFrom::Checkpoint(checkpoint) => Some(checkpoint),
         };
         let first = self.next_attempt.0;
@@ -214,6 +214,17 @@ impl Coordinator {
             restore,
         });
         true
+    }
+
+    /// What a restart restores: the newest checkpoint, unless another one was restored since it
+    /// completed.
+    fn newest_of_the_line(&self) -> Option<CheckpointId> {
+        let manifest = self.manifest();
+        if guard!(RestartsWhereTheLineIs, manifest.head().is_none()) {
+            manifest.newest()
+        } else {
+            manifest.restore_point()
+        }
     }
 
     fn completion_changes(
