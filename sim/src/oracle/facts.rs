@@ -53,6 +53,19 @@ pub enum Caller {
     Restore(AttemptId),
 }
 
+/// What an attempt hears of a delete.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DeleteAnswer {
+    /// The object is gone.
+    Done,
+    /// It failed for certain; later may do.
+    FailedForNow,
+    /// It failed for certain, and will again.
+    FailedForGood,
+    /// Nobody knows.
+    Unknown,
+}
+
 /// Something that has become true.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Fact {
@@ -104,8 +117,8 @@ pub enum Fact {
     AttachmentTaken(ProcessId, AttemptId),
     /// An attempt hears that nobody knows what became of an upload.
     UploadInDoubt(AttemptId, FileName),
-    /// An attempt hears what became of a delete: whether it is confirmed.
-    DeleteAnswered(AttemptId, FileName, bool),
+    /// An attempt hears what became of a delete.
+    DeleteAnswered(AttemptId, FileName, DeleteAnswer),
     /// A coordinator told its user something.
     Told(ProcessId, Notice),
     /// A user asks for a checkpoint.

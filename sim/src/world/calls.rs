@@ -20,7 +20,7 @@ use super::{Entry, Happening, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::lsm::Content;
-use crate::oracle::facts::{Caller, Fact};
+use crate::oracle::facts::{Caller, DeleteAnswer, Fact};
 use crate::store::{Effect, Plain, Progress, Request, Response, StepContext};
 
 /// A request on its way or being carried out.
@@ -78,6 +78,15 @@ impl Operation {
 
     pub(super) fn request(&self) -> &Request {
         &self.request
+    }
+}
+
+fn delete_answer(answer: &Answer<()>) -> DeleteAnswer {
+    match answer {
+        Answer::Done(()) => DeleteAnswer::Done,
+        Answer::Failed(failure) if !failure.kind.is_retryable() => DeleteAnswer::FailedForGood,
+        Answer::Failed(_) | Answer::Refused => DeleteAnswer::FailedForNow,
+        Answer::Unknown(_) => DeleteAnswer::Unknown,
     }
 }
 
@@ -523,8 +532,7 @@ impl World {
                 self.drive_attempt(attempt, event, choices);
             }
             (Caller::Attempt(attempt), Response::Delete { name, answer }) => {
-                let is_confirmed = matches!(answer, Answer::Done(()));
-                self.fact(Fact::DeleteAnswered(attempt, name, is_confirmed));
+                self.fact(Fact::DeleteAnswered(attempt, name, delete_answer(&answer)));
                 let event = subtask::Event::IoCompleted {
                     token: subtask::OpToken::Delete(name),
                     answer: answer.map(|()| subtask::Payload::Nothing),
