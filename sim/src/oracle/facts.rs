@@ -110,8 +110,8 @@ pub enum Fact {
     Declared(AttemptId, Vec<FileName>),
     /// An attempt hears that its acknowledgements up to this one are durably accounted for.
     SettledHeard(AttemptId, CheckpointId),
-    /// A coordinator hears an acknowledgement, or an attachment, that was said in this epoch, and
-    /// whether it is as it was made or garbled.
+    /// A coordinator hears an acknowledgement, a decline or an attachment, that was said in this
+    /// epoch, and whether it is an acknowledgement as it was made, not garbled.
     SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch, bool),
     /// A leader takes an attachment.
     AttachmentTaken(ProcessId, AttemptId),
