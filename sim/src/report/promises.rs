@@ -22,8 +22,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "ConfigurationIsObeyed",
-        "a coordinator has no more checkpoints under way than it may, keeps the pause, and retains \
-         as many as it should.",
+        "a coordinator has no more checkpoints under way than it may, and retains no more than it \
+         should; nobody makes more requests at once than it may.",
     ),
     (
         "ContradictionsAreRefused",
