@@ -49,6 +49,7 @@ pub use failures_are_counted::FailuresAreCounted;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
 pub use honest_errors::HonestErrors;
+pub(crate) use honest_errors::is_honest;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use newest_are_retained::NewestAreRetained;
 pub use news_is_true::NewsIsTrue;

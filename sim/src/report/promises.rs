@@ -57,8 +57,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "HonestErrors",
-        "no damage is reported where there is none, and no start is empty where something \
-         completed.",
+        "no damage or trouble is reported where there is none, no checkpoint or pin is called gone \
+         that is there, and no start is empty where something completed.",
     ),
     (
         "MachinesDoNotAssert",

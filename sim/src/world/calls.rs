@@ -12,6 +12,7 @@
 
 use stillpoint::protocol::answer::{Answer, FailureKind};
 use stillpoint::protocol::coordinator;
+use stillpoint::protocol::store::StoreToken;
 use stillpoint::protocol::subtask;
 
 use super::script::{RequestEffect, kind_of_request};
@@ -405,6 +406,22 @@ impl World {
         }
     }
 
+    /// Somebody hears that something can't be read.
+    fn note_failed_read(&mut self, caller: Caller, response: &Response) {
+        let Response::Call { token, answer } = response else {
+            return;
+        };
+        let name = token.reads();
+        let reads = name.is_some() || matches!(token, StoreToken::List(_));
+        if let Answer::Failed(failure) | Answer::Unknown(failure) = answer
+            && reads
+            && failure.kind != FailureKind::NotFound
+            && self.lives(caller)
+        {
+            self.fact(Fact::ReadFailed(caller, name, failure.kind));
+        }
+    }
+
     pub(super) fn take_effects(&mut self, effects: &[Effect], operation: Option<&Operation>) {
         for effect in effects {
             if let Some(operation) = operation {
@@ -512,6 +529,7 @@ impl World {
     ) {
         self.tell_of_answer(caller, &response);
         self.count_answer(caller, &response);
+        self.note_failed_read(caller, &response);
         match (caller, response) {
             (Caller::Coordinator(process), Response::Call { token, mut answer }) => {
                 if self.profile.is_modelled {

@@ -83,6 +83,7 @@ impl World {
             timer: None,
         };
         self.guests.insert(id, process);
+        self.fact(Fact::GuestComes(id));
         self.drain_guest(id, choices);
     }
 
@@ -169,12 +170,17 @@ impl World {
                     Err(error) => format!("gives up: {error}"),
                 },
             );
+            if let Err(error) = &result {
+                self.fact(Fact::GuestGivesUp(id, error.clone()));
+            }
             self.fact(Fact::GuestEnded(process.wish, result));
+            self.fact(Fact::GuestGone(id));
         } else if self.profile.rate(Fault::Guests, self.healed).is_possible()
             && choices.chance(DEATH, Label::CrashStep)
         {
             self.guests.remove(&id);
             self.tell(|| id.to_string(), Kind::End, || "crashes".to_owned());
+            self.fact(Fact::GuestGone(id));
             self.drop_operations_of(|caller| caller == Caller::Guest(id));
         }
     }

@@ -18,6 +18,7 @@ use super::snapshot::user_bytes;
 use super::story::Kind;
 use super::{Happening, Start, World};
 use crate::choice::Choices;
+use crate::invariants::is_honest;
 use crate::lsm::{ContentId, Families, Lsm};
 use crate::oracle::facts::{Caller, Fact};
 use crate::store::{Fetched, Request};
@@ -223,11 +224,7 @@ impl World {
     }
 
     fn load_fails(&mut self, attempt: AttemptId, error: &LoadError) {
-        let transient = matches!(
-            error,
-            LoadError::Unreadable { .. } | LoadError::Overtaken(_)
-        ) || !self.watch.facts.damaged_reads.is_empty();
-        if transient {
+        if is_honest(&self.watch.facts, Caller::Restore(attempt), error) {
             self.kill_attempt(attempt, "gives up reading the manifest");
         } else {
             self.restore_fails(attempt, error.to_string());
