@@ -165,6 +165,8 @@ impl Profile {
             retry_delay_max: micros(self.config.limits.retry_delay_max),
             tombstones_max: self.config.limits.tombstones_max,
             tail_records_max: self.config.limits.tail_records_max,
+            read_tries_max: self.config.limits.read_tries_max,
+            pins_max: self.config.limits.pins_max,
         }
     }
 

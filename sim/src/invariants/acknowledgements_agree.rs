@@ -2,6 +2,7 @@
 //! files and what the leader knows of them agree, whatever was lost, doubled or late.
 
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
+use stillpoint::protocol::id::{CheckpointId, SubtaskId};
 
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts};
@@ -21,7 +22,7 @@ impl Invariant for AcknowledgementsAgree {
                     checkpoint,
                     reason: AbortReason::Contradiction(subtask, contradiction),
                 },
-            ) if !facts.garbled.iter().any(|(_, of)| of == checkpoint) => Self::broken(format!(
+            ) if !is_garbled(facts, *checkpoint, *subtask) => Self::broken(format!(
                 "{process} aborts {checkpoint}, because {subtask} says that {contradiction}"
             )),
             _ => Ok(()),
@@ -33,9 +34,17 @@ impl Invariant for AcknowledgementsAgree {
     }
 }
 
+/// Whether an acknowledgement of this checkpoint by an attempt of this subtask was garbled.
+fn is_garbled(facts: &Facts, checkpoint: CheckpointId, subtask: SubtaskId) -> bool {
+    let mut garbled = facts.garbled.iter();
+    garbled.any(|(attempt, of)| {
+        *of == checkpoint && facts.durable.ever_named.get(attempt) == Some(&subtask)
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::{AttemptId, CheckpointId, SubtaskId};
+    use stillpoint::protocol::id::{AttemptId, OperatorId};
     use stillpoint::protocol::message::Contradiction;
 
     use super::super::testing::*;
@@ -45,17 +54,27 @@ mod tests {
     #[test]
     fn a_contradiction_without_a_garbled_message_breaks_it() {
         let (mut invariant, mut facts) = (AcknowledgementsAgree, Facts::default());
-        let told = || {
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let told = |subtask| {
             let contradiction = Contradiction::Condemned(name(1, 1));
-            let reason = AbortReason::Contradiction(SubtaskId::default(), contradiction);
+            let reason = AbortReason::Contradiction(subtask, contradiction);
             let checkpoint = CheckpointId(1);
             Fact::Told(ProcessId(0), Notice::Aborted { checkpoint, reason })
         };
-        assert!(show(&mut invariant, &mut facts, told()).is_err());
+        let subtask = SubtaskId::default();
+        assert!(show(&mut invariant, &mut facts, told(subtask)).is_err());
         let garbled = |id| Fact::AcknowledgementGarbled(AttemptId(1), CheckpointId(id));
         show(&mut invariant, &mut facts, garbled(2)).expect("another's");
-        assert!(show(&mut invariant, &mut facts, told()).is_err());
+        assert!(show(&mut invariant, &mut facts, told(subtask)).is_err());
         show(&mut invariant, &mut facts, garbled(1)).expect("a cause");
-        show(&mut invariant, &mut facts, told()).expect("it has a cause");
+        show(&mut invariant, &mut facts, told(subtask)).expect("it has a cause");
+        let other = SubtaskId {
+            operator: OperatorId(7),
+            ..subtask
+        };
+        assert!(
+            show(&mut invariant, &mut facts, told(other)).is_err(),
+            "not its own"
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! A coordinator does what it is configured to: it has no more checkpoints under way than it may,
-//! leaves the pause before a periodic one, retains no more than it should, and remembers no more
-//! condemned files and no longer a tail of records than it may.
+//! retains no more than it should, and remembers no more condemned files and no longer a tail of
+//! records than it may. Requests under way, pages and pins are counted by the world (`limits`).
+//!
+//! The pause before a periodic checkpoint grows with failures, and is theirs to judge:
+//! `FailuresAreCounted`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,11 +22,10 @@ const SETTLED: u64 = 1_000_000;
 /// while commits go on.
 const TAIL_ROOM: usize = 16;
 
-/// The promise, with what each coordinator has under way and when something last ended there.
+/// The promise, with what each coordinator has under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ConfigurationIsObeyed {
     under_way: BTreeMap<ProcessId, BTreeSet<CheckpointId>>,
-    last_end: BTreeMap<ProcessId, u64>,
     /// What is to be restored once a commit names the attempts: it is kept until then.
     to_restore: BTreeMap<(ProcessId, RequestId), CheckpointId>,
     /// What was to be restored when the completion that comes next may have been built.
@@ -38,7 +40,6 @@ impl ConfigurationIsObeyed {
         facts: &Facts,
         process: ProcessId,
         checkpoint: CheckpointId,
-        is_periodic: bool,
     ) -> Verdict {
         let under_way = self.under_way.entry(process).or_default();
         under_way.insert(checkpoint);
@@ -48,15 +49,7 @@ impl ConfigurationIsObeyed {
                 facts.config.max_concurrent
             ));
         }
-        let pause = self.last_end.get(&process).map(|end| facts.now - end);
-        match pause {
-            Some(pause) if is_periodic && pause < facts.config.min_pause => Self::broken(format!(
-                "{process} starts {checkpoint} {pause} us after the last one ended; the pause \
-                     is {} us",
-                facts.config.min_pause
-            )),
-            Some(_) | None => Ok(()),
-        }
+        Ok(())
     }
 
     fn restore_is_over(&mut self, process: ProcessId, request: RequestId) {
@@ -115,13 +108,9 @@ impl Invariant for ConfigurationIsObeyed {
                     facts.config.tolerable_failures
                 ))
             }
-            Fact::Told(
-                process,
-                Notice::Triggered {
-                    request,
-                    checkpoint,
-                },
-            ) => self.triggered(facts, *process, *checkpoint, request.is_none()),
+            Fact::Told(process, Notice::Triggered { checkpoint, .. }) => {
+                self.triggered(facts, *process, *checkpoint)
+            }
             Fact::Told(
                 process,
                 Notice::Completed { checkpoint } | Notice::Aborted { checkpoint, .. },
@@ -130,7 +119,6 @@ impl Invariant for ConfigurationIsObeyed {
                     .entry(*process)
                     .or_default()
                     .remove(checkpoint);
-                self.last_end.insert(*process, facts.now);
                 Ok(())
             }
             Fact::DeployAsked(process, request, Some(checkpoint)) => {
@@ -204,16 +192,6 @@ mod tests {
         show(&mut invariant, &mut facts, completed(1)).expect("ends");
         show(&mut invariant, &mut facts, triggered(2)).expect("one");
         assert!(show(&mut invariant, &mut facts, triggered(3)).is_err());
-    }
-
-    #[test]
-    fn a_pause_that_is_too_short_breaks_it() {
-        let (mut invariant, mut facts) = (ConfigurationIsObeyed::default(), Facts::default());
-        facts.config.min_pause = 10;
-        show(&mut invariant, &mut facts, triggered(1)).expect("one");
-        show(&mut invariant, &mut facts, completed(1)).expect("ends");
-        facts.now = 9;
-        assert!(show(&mut invariant, &mut facts, triggered(2)).is_err());
     }
 
     #[test]

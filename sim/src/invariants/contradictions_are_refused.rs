@@ -1,5 +1,5 @@
 //! An acknowledgement that contradicts the registry is never taken: no leader believes an attempt
-//! blindly.
+//! blindly, and a decline is no acknowledgement.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use stillpoint::protocol::id::{AttemptId, CheckpointId};
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts, ProcessId};
 
-/// The promise, with what each coordinator has heard as it was made.
+/// The promise, with the acknowledgements that each coordinator has heard as they were made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ContradictionsAreRefused {
     honest: BTreeSet<(ProcessId, AttemptId, CheckpointId)>,
@@ -60,6 +60,7 @@ mod tests {
         for fact in [
             said(1, true),
             answer(1, true),
+            // Garbled, or a decline.
             said(2, false),
             answer(2, false),
         ] {

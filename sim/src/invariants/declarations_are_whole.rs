@@ -1,6 +1,6 @@
 //! An attempt that attaches declares each name that an acknowledgement of its bore, unless it has
 //! heard that the acknowledgement is durably accounted for: a name that a new leader never learns
-//! of is nobody's.
+//! of is nobody's. What a garbled acknowledgement bore is not demanded.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,13 @@ impl Invariant for DeclarationsAreWhole {
                 let settled = self.settled.entry(*attempt).or_default();
                 *settled = (*settled).max(*checkpoint);
             }
-            Fact::Declared(attempt, names)
-                if !facts.garbled.iter().any(|(of, _)| of == attempt) =>
-            {
+            Fact::Declared(attempt, names) => {
                 let settled = self.settled.get(attempt).copied().unwrap_or_default();
                 let open = facts
                     .acknowledged
                     .range((*attempt, settled.next())..)
-                    .take_while(|((other, _), _)| other == attempt);
+                    .take_while(|((other, _), _)| other == attempt)
+                    .filter(|(of, _)| !facts.garbled.contains(of));
                 for ((_, checkpoint), borne) in open {
                     if let Some(missing) = borne.iter().find(|name| !names.contains(name)) {
                         return Self::broken(format!(
@@ -77,5 +76,10 @@ mod tests {
             show(&mut invariant, &mut facts, fact).expect("whole");
         }
         assert!(show(&mut invariant, &mut facts, declared(&[])).is_err());
+        let garbled = |id| Fact::AcknowledgementGarbled(attempt, CheckpointId(id));
+        show(&mut invariant, &mut facts, garbled(3)).expect("another one");
+        assert!(show(&mut invariant, &mut facts, declared(&[])).is_err());
+        show(&mut invariant, &mut facts, garbled(2)).expect("this one");
+        show(&mut invariant, &mut facts, declared(&[])).expect("it never bore that");
     }
 }

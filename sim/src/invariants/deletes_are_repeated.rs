@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stillpoint::protocol::id::{AttemptId, FileName};
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Caller, Fact, Facts};
+use crate::oracle::facts::{Caller, DeleteAnswer, Fact, Facts};
 
 /// How long an answer may take at most, with room, in microseconds.
 const ANSWER_MAX: u64 = 500_000;
@@ -41,10 +41,10 @@ impl Invariant for DeletesAreRepeated {
                 asked.unconfirmed.insert(*name);
                 asked.last = asked.last.max(facts.now);
             }
-            Fact::DeleteAnswered(attempt, name, is_confirmed) => {
+            Fact::DeleteAnswered(attempt, name, answer) => {
                 if let Some(asked) = self.attempts.get_mut(attempt) {
                     asked.last = asked.last.max(facts.now);
-                    if *is_confirmed {
+                    if *answer == DeleteAnswer::Done {
                         asked.unconfirmed.remove(name);
                     }
                 }
@@ -87,7 +87,14 @@ mod tests {
         let silence_max = silence_max(&facts);
         let attempt = AttemptId(1);
         let asked = |number| Fact::DeleteAsked(Caller::Attempt(attempt), name(1, number));
-        let answered = |number, is| Fact::DeleteAnswered(attempt, name(1, number), is);
+        let answered = |number, is_done| {
+            let answer = if is_done {
+                DeleteAnswer::Done
+            } else {
+                DeleteAnswer::FailedForNow
+            };
+            Fact::DeleteAnswered(attempt, name(1, number), answer)
+        };
         for fact in [asked(1), answered(1, true), asked(2), answered(2, false)] {
             show(&mut invariant, &mut facts, fact).expect("goes on");
         }

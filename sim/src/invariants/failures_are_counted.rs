@@ -36,12 +36,29 @@ impl Counted {
         self.last_end = Some((facts.now, grown.min(facts.config.min_pause_max)));
     }
 
-    /// What is owed was told.
-    fn settle(&mut self) {
+    /// What is owed was told, unless the moment is over.
+    fn settle(&mut self, facts: &Facts) -> Result<(), String> {
+        self.check(facts)?;
         let failures = |of: Option<(u32, u64)>| of.map(|(failures, _)| failures);
         if failures(self.owed) == failures(self.told) {
             (self.owed, self.told) = (None, None);
         }
+        Ok(())
+    }
+
+    /// So many failures are to be told now.
+    fn owes(&mut self, facts: &Facts, failures: u32) -> Result<(), String> {
+        self.check(facts)?;
+        self.owed = Some((failures, facts.now));
+        self.failed.clear();
+        self.settle(facts)
+    }
+
+    /// So many failures were told.
+    fn told(&mut self, facts: &Facts, failures: u32) -> Result<(), String> {
+        self.check(facts)?;
+        self.told = Some((failures, facts.now));
+        self.settle(facts)
     }
 
     /// What is wrong once the moment is over.
@@ -66,18 +83,22 @@ pub struct FailuresAreCounted {
 }
 
 impl FailuresAreCounted {
-    fn failed(&mut self, facts: &Facts, process: ProcessId, checkpoint: CheckpointId) {
+    fn failed(&mut self, facts: &Facts, process: ProcessId, checkpoint: CheckpointId) -> Verdict {
         let counted = self.of.entry(process).or_default();
         if checkpoint <= counted.last_success || !counted.failed.insert(checkpoint) {
-            return;
+            return Ok(());
         }
         counted.in_a_row += 1;
         let failures = u32::try_from(counted.failed.len()).unwrap_or(u32::MAX);
-        if failures > facts.config.tolerable_failures {
-            counted.owed = Some((failures, facts.now));
-            counted.failed.clear();
-            counted.settle();
+        if failures <= facts.config.tolerable_failures {
+            return Ok(());
         }
+        let verdict = counted.owes(facts, failures);
+        Self::judged(process, verdict)
+    }
+
+    fn judged(process: ProcessId, verdict: Result<(), String>) -> Verdict {
+        verdict.or_else(|what| Self::broken(format!("{process} {what}")))
     }
 
     fn completed(&mut self, facts: &Facts, process: ProcessId, checkpoint: CheckpointId) {
@@ -119,7 +140,9 @@ impl Invariant for FailuresAreCounted {
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         if let Fact::CoordinatorGone(process) = fact {
-            self.of.remove(process);
+            let gone = self.of.remove(process);
+            let verdict = gone.map_or(Ok(()), |counted| counted.check(facts));
+            return Self::judged(*process, verdict);
         }
         let Fact::Told(process, notice) = fact else {
             return Ok(());
@@ -127,20 +150,20 @@ impl Invariant for FailuresAreCounted {
         match notice {
             Notice::Aborted { checkpoint, reason } => {
                 if is_trouble(reason) {
-                    self.failed(facts, *process, *checkpoint);
+                    self.failed(facts, *process, *checkpoint)?;
                 }
                 self.of.entry(*process).or_default().ended(facts);
             }
             Notice::InDoubt { checkpoints, .. } => {
                 for checkpoint in checkpoints {
-                    self.failed(facts, *process, *checkpoint);
+                    self.failed(facts, *process, *checkpoint)?;
                 }
             }
             Notice::Completed { checkpoint } => self.completed(facts, *process, *checkpoint),
             Notice::TooManyFailures { failures, .. } => {
                 let counted = self.of.entry(*process).or_default();
-                counted.told = Some((*failures, facts.now));
-                counted.settle();
+                let verdict = counted.told(facts, *failures);
+                return Self::judged(*process, verdict);
             }
             Notice::Triggered {
                 request: None,
@@ -153,9 +176,7 @@ impl Invariant for FailuresAreCounted {
 
     fn check(&self, facts: &Facts) -> Verdict {
         for (process, counted) in &self.of {
-            counted
-                .check(facts)
-                .or_else(|what| Self::broken(format!("{process} {what}")))?;
+            Self::judged(*process, counted.check(facts))?;
         }
         Ok(())
     }
@@ -190,13 +211,28 @@ mod tests {
         for reason in [AbortReason::Cancelled, AbortReason::Expired] {
             show(&mut invariant, &mut facts, aborted(1, reason)).expect("goes on");
         }
-        facts.now += 1;
-        assert!(invariant.check(&facts).is_err());
+        let mut late = (invariant.clone(), facts.clone());
+        late.1.now += 1;
+        assert!(late.0.check(&late.1).is_err());
         show(&mut invariant, &mut facts, told(1)).expect("one is not tolerated");
         invariant.check(&facts).expect("told");
         show(&mut invariant, &mut facts, told(1)).expect("the abort may follow");
         facts.now += 1;
         assert!(invariant.check(&facts).is_err(), "twice");
+    }
+
+    #[test]
+    fn lateness_is_seen_when_it_ends() {
+        let late = |first: Fact, then: Fact| {
+            let (mut invariant, mut facts) = (FailuresAreCounted::default(), Facts::default());
+            show(&mut invariant, &mut facts, first).expect("the moment is not over");
+            facts.now += 1;
+            show(&mut invariant, &mut facts, then).is_err()
+        };
+        let fails = || aborted(1, AbortReason::Expired);
+        assert!(late(fails(), told(1)), "told too late");
+        assert!(late(told(1), fails()), "told before it was so");
+        assert!(late(fails(), Fact::CoordinatorGone(PROCESS)), "never told");
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! An invariant reads [`Facts`] and keeps what it needs of the past. [`Invariant::observe`] is
 //! cheap and looks only at what the fact can have broken; [`Invariant::check`] looks at all of it
 //! and runs every 64th event and at the end.
+//!
+//! Some stand in the world, since what breaks them is no fact: [`IN_THE_WORLD`], and of
+//! [`ConfigurationIsObeyed`] and [`RestoreIsExact`] what is said there.
 #![allow(
     clippy::wildcard_enum_match_arm,
     reason = "an invariant reads the facts that it is about and no others"
@@ -22,6 +25,8 @@ mod garbage_is_collected;
 mod history_is_explained;
 mod honest_are_believed;
 mod honest_errors;
+#[cfg(test)]
+mod in_the_world;
 mod lines_are_continued;
 mod names_are_never_reused;
 mod newest_are_retained;
@@ -52,6 +57,7 @@ pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
 pub use honest_are_believed::HonestAreBelieved;
 pub use honest_errors::HonestErrors;
+pub(crate) use honest_errors::is_honest;
 pub use lines_are_continued::LinesAreContinued;
 pub use names_are_never_reused::NamesAreNeverReused;
 pub use newest_are_retained::NewestAreRetained;
@@ -67,6 +73,19 @@ pub use times_are_obeyed::TimesAreObeyed;
 pub use tombstone_is_never_referred_to::TombstoneIsNeverReferredTo;
 
 use crate::oracle::facts::{Fact, Facts};
+
+/// A record says only what can be so after those before it: `world/watch.rs`.
+pub const RECORDS_MAKE_SENSE: &str = "RecordsMakeSense";
+/// The manifest in the store says the same as plain sets: `world/watch.rs`.
+pub const MANIFEST_IS_PLAIN_SETS: &str = "ManifestIsPlainSets";
+/// Only what is secured is uploaded: `world/snapshot.rs`.
+pub const UPLOADS_ARE_SECURED: &str = "UploadsAreSecured";
+/// The promises that stand in the world alone.
+pub const IN_THE_WORLD: [&str; 3] = [
+    RECORDS_MAKE_SENSE,
+    MANIFEST_IS_PLAIN_SETS,
+    UPLOADS_ARE_SECURED,
+];
 
 /// What kind of promise was broken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -154,10 +173,10 @@ macro_rules! invariants {
                 Ok(())
             }
 
-            /// Their names.
+            /// Their names, and those of the ones that stand in the world.
             #[must_use]
             pub fn names() -> Vec<&'static str> {
-                vec![$($kind::NAME,)*]
+                [&[$($kind::NAME,)*][..], &IN_THE_WORLD].concat()
             }
         }
     };

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use stillpoint::protocol::answer::Digest;
+use stillpoint::protocol::answer::{Digest, FailureKind};
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::guest::{GuestError, PinWish};
 use stillpoint::protocol::id::{
@@ -53,6 +53,19 @@ pub enum Caller {
     Restore(AttemptId),
 }
 
+/// What an attempt hears of a delete.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DeleteAnswer {
+    /// The object is gone.
+    Done,
+    /// It failed for certain; later may do.
+    FailedForNow,
+    /// It failed for certain, and will again.
+    FailedForGood,
+    /// Nobody knows.
+    Unknown,
+}
+
 /// Something that has become true.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Fact {
@@ -84,6 +97,9 @@ pub enum Fact {
     SwapAsked(Caller, ManifestName),
     /// A read of this object brought something else than is stored.
     ReadDamaged(ObjectName),
+    /// Somebody hears that this object, or the list of them, can't be read, which is not to say that
+    /// it is not there.
+    ReadFailed(Caller, Option<ObjectName>, FailureKind),
     /// An attempt asks to store a file.
     UploadAsked(AttemptId, FileName, ContentId),
     /// A cut was taken.
@@ -101,15 +117,15 @@ pub enum Fact {
     Declared(AttemptId, Vec<FileName>),
     /// An attempt hears that its acknowledgements up to this one are durably accounted for.
     SettledHeard(AttemptId, CheckpointId),
-    /// A coordinator hears an acknowledgement, or an attachment, that was said in this epoch, and
-    /// whether it is as it was made or garbled.
+    /// A coordinator hears an acknowledgement, a decline or an attachment, that was said in this
+    /// epoch, and whether it is an acknowledgement as it was made, not garbled.
     SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch, bool),
     /// A leader takes an attachment.
     AttachmentTaken(ProcessId, AttemptId),
     /// An attempt hears that nobody knows what became of an upload.
     UploadInDoubt(AttemptId, FileName),
-    /// An attempt hears what became of a delete: whether it is confirmed.
-    DeleteAnswered(AttemptId, FileName, bool),
+    /// An attempt hears what became of a delete.
+    DeleteAnswered(AttemptId, FileName, DeleteAnswer),
     /// A coordinator told its user something.
     Told(ProcessId, Notice),
     /// A user asks for a checkpoint.
@@ -144,8 +160,12 @@ pub enum Fact {
     NotNamedHeard(AttemptId, Epoch),
     /// An attempt was told that a checkpoint will never be.
     AbortHeard(AttemptId, CheckpointId, Epoch),
-    /// A guest comes with a wish.
+    /// Somebody comes to pin a checkpoint, or to end a pin.
     GuestComes(GuestId, PinWish),
+    /// A guest is about to tell its user that it has not what it wants.
+    GuestGivesUp(GuestId, GuestError),
+    /// A guest is no more.
+    GuestGone(GuestId),
     /// A guest told its user whether it has what it wants.
     GuestEnded(PinWish, Result<CheckpointId, GuestError>),
     /// This is what is left of a write that broke off.
@@ -183,6 +203,10 @@ pub struct Configured {
     pub tombstones_max: usize,
     /// Records that `CURRENT` names before the manifest is written as a whole.
     pub tail_records_max: usize,
+    /// How often a read that fails is tried.
+    pub read_tries_max: u32,
+    /// Pins that there may be.
+    pub pins_max: usize,
 }
 
 impl Configured {
@@ -209,7 +233,29 @@ impl Default for Configured {
             retry_delay_max: u64::MAX,
             tombstones_max: usize::MAX,
             tail_records_max: usize::MAX,
+            read_tries_max: u32::MAX,
+            pins_max: usize::MAX,
         }
+    }
+}
+
+/// How often an object could not be read since that was last told.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FailedReads {
+    /// No more are told apart than a reader tries.
+    pub count: u32,
+    /// Why, the last time.
+    pub last: Option<FailureKind>,
+    is_told: bool,
+}
+
+impl FailedReads {
+    fn one_more(&mut self, kind: FailureKind, config: &Configured) {
+        if std::mem::take(&mut self.is_told) {
+            self.count = 0;
+        }
+        self.count = config.read_tries_max.min(self.count + 1);
+        self.last = Some(kind);
     }
 }
 
@@ -258,6 +304,8 @@ pub struct Facts {
     pub manifests_torn: bool,
     /// How often a read of an object has brought something else than is stored.
     pub damaged_reads: BTreeMap<ObjectName, u32>,
+    /// Who could not read which object, or the list of them.
+    pub failed_reads: BTreeMap<(Caller, Option<ObjectName>), FailedReads>,
     /// When faults stopped, if they have.
     pub quiet_since: Option<u64>,
     /// The epoch of each process that came to lead.
@@ -320,6 +368,10 @@ impl Facts {
             Fact::ReadDamaged(name) => {
                 *self.damaged_reads.entry(*name).or_default() += 1;
             }
+            Fact::ReadFailed(caller, name, kind) => {
+                let failed = self.failed_reads.entry((*caller, *name));
+                failed.or_default().one_more(*kind, &self.config);
+            }
             Fact::CutTaken(checkpoint, subtask, attempt, table) => {
                 self.cuts
                     .insert((*checkpoint, *subtask), (*attempt, *table));
@@ -336,13 +388,23 @@ impl Facts {
             Fact::Told(process, Notice::Leading { epoch }) => {
                 self.epochs.insert(*process, *epoch);
             }
+            Fact::Told(process, Notice::StoreTrouble { .. }) => {
+                let process = Caller::Coordinator(*process);
+                for ((caller, _), failed) in &mut self.failed_reads {
+                    failed.is_told |= *caller == process;
+                }
+            }
+            Fact::CoordinatorGone(process) => {
+                self.forget_failed_reads(Caller::Coordinator(*process));
+            }
+            Fact::AttemptGone(attempt) => self.forget_failed_reads(Caller::Restore(*attempt)),
+            Fact::GuestGone(guest) => self.forget_failed_reads(Caller::Guest(*guest)),
             Fact::Committing(..)
             | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
             | Fact::SwapAsked(..)
             | Fact::CheckpointAsked(..)
             | Fact::PinAsked(..)
-            | Fact::CoordinatorGone(_)
             | Fact::CoordinatorStandsStill(..)
             | Fact::NotNamedHeard(..)
             | Fact::DeployAsked(..)
@@ -350,6 +412,7 @@ impl Facts {
             | Fact::UploadAsked(..)
             | Fact::Told(..)
             | Fact::GuestComes(..)
+            | Fact::GuestGivesUp(..)
             | Fact::GuestEnded(..)
             | Fact::EpochHeard(..)
             | Fact::Declared(..)
@@ -360,7 +423,6 @@ impl Facts {
             | Fact::DeleteAnswered(..)
             | Fact::RestoreFailed(..)
             | Fact::StandsStill(..)
-            | Fact::AttemptGone(_)
             | Fact::AttemptClosed(_)
             | Fact::AttemptToldCompleted(..)
             | Fact::TriggerHeard(..)
@@ -378,6 +440,12 @@ impl Facts {
         Ok(())
     }
 
+    fn forget_failed_reads(&mut self, caller: Caller) {
+        if !self.failed_reads.is_empty() {
+            self.failed_reads.retain(|(of, _), _| *of != caller);
+        }
+    }
+
     /// Takes into a hash what later verdicts depend on and the store does not say: not what has
     /// merely been counted or listed, and no time.
     pub fn hash_future(&self, hasher: &mut impl Hasher) {
@@ -388,6 +456,7 @@ impl Facts {
             &self.garbled,
             self.manifests_torn,
             &self.damaged_reads,
+            &self.failed_reads,
             &self.epochs,
         )
             .hash(hasher);

@@ -22,8 +22,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "ConfigurationIsObeyed",
-        "a coordinator has no more checkpoints under way than it may, keeps the pause, and retains \
-         as many as it should.",
+        "a coordinator has no more checkpoints under way than it may, and retains no more than it \
+         should; nobody makes more requests at once than it may.",
     ),
     (
         "ContradictionsAreRefused",
@@ -61,8 +61,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "HonestErrors",
-        "no damage is reported where there is none, and no start is empty where something \
-         completed.",
+        "no damage or trouble is reported where there is none, no checkpoint or pin is called gone \
+         that is there, and no start is empty where something completed.",
     ),
     (
         "LinesAreContinued",

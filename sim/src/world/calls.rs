@@ -12,6 +12,7 @@
 
 use stillpoint::protocol::answer::{Answer, FailureKind};
 use stillpoint::protocol::coordinator;
+use stillpoint::protocol::store::StoreToken;
 use stillpoint::protocol::subtask;
 
 use super::script::{RequestEffect, kind_of_request};
@@ -20,7 +21,7 @@ use super::{Entry, Happening, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::lsm::Content;
-use crate::oracle::facts::{Caller, Fact};
+use crate::oracle::facts::{Caller, DeleteAnswer, Fact};
 use crate::store::{Effect, Plain, Progress, Request, Response, StepContext};
 
 /// A request on its way or being carried out.
@@ -87,6 +88,15 @@ impl Operation {
 
     pub(super) fn request(&self) -> &Request {
         &self.request
+    }
+}
+
+fn delete_answer(answer: &Answer<()>) -> DeleteAnswer {
+    match answer {
+        Answer::Done(()) => DeleteAnswer::Done,
+        Answer::Failed(failure) if !failure.kind.is_retryable() => DeleteAnswer::FailedForGood,
+        Answer::Failed(_) | Answer::Refused => DeleteAnswer::FailedForNow,
+        Answer::Unknown(_) => DeleteAnswer::Unknown,
     }
 }
 
@@ -406,6 +416,22 @@ impl World {
         }
     }
 
+    /// Somebody hears that something can't be read.
+    fn note_failed_read(&mut self, caller: Caller, response: &Response) {
+        let Response::Call { token, answer } = response else {
+            return;
+        };
+        let name = token.reads();
+        let reads = name.is_some() || matches!(token, StoreToken::List(_));
+        if let Answer::Failed(failure) | Answer::Unknown(failure) = answer
+            && reads
+            && failure.kind != FailureKind::NotFound
+            && self.lives(caller)
+        {
+            self.fact(Fact::ReadFailed(caller, name, failure.kind));
+        }
+    }
+
     pub(super) fn take_effects(&mut self, effects: &[Effect], operation: Option<&Operation>) {
         for effect in effects {
             if let Some(operation) = operation {
@@ -513,6 +539,7 @@ impl World {
     ) {
         self.tell_of_answer(caller, &response);
         self.count_answer(caller, &response);
+        self.note_failed_read(caller, &response);
         match (caller, response) {
             (Caller::Coordinator(process), Response::Call { token, mut answer }) => {
                 if self.profile.is_modelled {
@@ -533,8 +560,7 @@ impl World {
                 self.drive_attempt(attempt, event, choices);
             }
             (Caller::Attempt(attempt), Response::Delete { name, answer }) => {
-                let is_confirmed = matches!(answer, Answer::Done(()));
-                self.fact(Fact::DeleteAnswered(attempt, name, is_confirmed));
+                self.fact(Fact::DeleteAnswered(attempt, name, delete_answer(&answer)));
                 let event = subtask::Event::IoCompleted {
                     token: subtask::OpToken::Delete(name),
                     answer: answer.map(|()| subtask::Payload::Nothing),

@@ -276,7 +276,13 @@ impl World {
                 ));
             }
             Message::Attach(said) => {
-                self.fact(Fact::SaidToLeader(id, said.attempt, None, said.epoch, true));
+                self.fact(Fact::SaidToLeader(
+                    id,
+                    said.attempt,
+                    None,
+                    said.epoch,
+                    false,
+                ));
             }
             Message::Decline(said) => {
                 let checkpoint = Some(said.checkpoint);
@@ -285,7 +291,7 @@ impl World {
                     said.attempt,
                     checkpoint,
                     said.epoch,
-                    true,
+                    false,
                 ));
             }
             Message::Lead(_)

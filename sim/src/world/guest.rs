@@ -171,12 +171,17 @@ impl World {
                     Err(error) => format!("gives up: {error}"),
                 },
             );
+            if let Err(error) = &result {
+                self.fact(Fact::GuestGivesUp(id, error.clone()));
+            }
             self.fact(Fact::GuestEnded(process.wish, result));
+            self.fact(Fact::GuestGone(id));
         } else if self.profile.rate(Fault::Guests, self.healed).is_possible()
             && choices.chance(DEATH, Label::CrashStep)
         {
             self.guests.remove(&id);
             self.tell(|| id.to_string(), Kind::End, || "crashes".to_owned());
+            self.fact(Fact::GuestGone(id));
             self.drop_operations_of(|caller| caller == Caller::Guest(id));
         }
     }

@@ -7,14 +7,16 @@
 use std::collections::BTreeMap;
 
 use stillpoint::protocol::id::{FileName, ManifestName, ObjectName};
+use stillpoint::protocol::limits::Limits;
 use stillpoint::protocol::manifest::{Change, Record};
 use stillpoint::protocol::store::{StoreCall, StoreToken};
 
 use super::World;
-use crate::oracle::facts::Caller;
+use crate::invariants::{ConfigurationIsObeyed, Invariant};
+use crate::oracle::facts::{Caller, Facts};
 use crate::store::{Request, Response};
 
-const PROMISE: &str = "ConfigurationIsObeyed";
+const PROMISE: &str = ConfigurationIsObeyed::NAME;
 
 /// What is bounded by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,6 +44,30 @@ impl UnderWay {
         {
             names.swap_remove(place);
         }
+    }
+
+    /// Notes a request. What is wrong with it, in words, if anything is.
+    fn request(&mut self, caller: Caller, request: &Request, limits: &Limits) -> Option<String> {
+        if let Request::Call(StoreCall::List { limit, .. }) = request
+            && *limit > limits.list_page_max
+        {
+            let most = limits.list_page_max;
+            return Some(format!(
+                "{caller:?} asks for a page of {limit}, and may for {most}"
+            ));
+        }
+        // Who pins deletes its own record and no more.
+        let (Some((kind, name)), false) = (bounded(request), matches!(caller, Caller::Guest(_)))
+        else {
+            return None;
+        };
+        let most = match kind {
+            Kind::Upload => limits.uploads_in_flight_max,
+            Kind::Delete | Kind::ManifestDelete => limits.deletes_in_flight_max,
+        };
+        let count = self.begin(caller, kind, name);
+        (count > most)
+            .then(|| format!("{caller:?} has {count} under way with {name}, and may have {most}"))
     }
 
     /// A process is no more, and hears nothing.
@@ -98,26 +124,7 @@ impl World {
     /// A process makes a request: are there too many?
     pub(super) fn count_request(&mut self, caller: Caller, request: &Request) {
         let limits = &self.profile.config.limits;
-        if let Request::Call(StoreCall::List { limit, .. }) = request
-            && *limit > limits.list_page_max
-        {
-            let most = limits.list_page_max;
-            let what = format!("{caller:?} asks for a page of {limit}, and may for {most}");
-            self.watch.break_promise(PROMISE, what);
-            return;
-        }
-        // Who pins deletes its own record and no more.
-        let (Some((kind, name)), false) = (bounded(request), matches!(caller, Caller::Guest(_)))
-        else {
-            return;
-        };
-        let most = match kind {
-            Kind::Upload => limits.uploads_in_flight_max,
-            Kind::Delete | Kind::ManifestDelete => limits.deletes_in_flight_max,
-        };
-        let count = self.under_way.begin(caller, kind, name);
-        if count > most {
-            let what = format!("{caller:?} has {count} under way with {name}, and may have {most}");
+        if let Some(what) = self.under_way.request(caller, request, limits) {
             self.watch.break_promise(PROMISE, what);
         }
     }
@@ -131,21 +138,29 @@ impl World {
 
     /// A record has become durable: are there more pins than may be, by one that came with it?
     pub(super) fn count_pins(&mut self, record: &Record) {
-        let begins = |change: &Change| matches!(change, Change::Pin { .. });
         let most = self.profile.config.limits.pins_max;
-        let count = self.watch.facts.durable.pins.len();
-        if count > most && record.changes.iter().any(begins) {
-            let what = format!("{count} pins, and there may be {most}");
+        if let Some(what) = too_many_pins(&self.watch.facts, record, most) {
             self.watch.break_promise(PROMISE, what);
         }
     }
 }
 
+/// What is wrong with a record's pins, in words, if there are more than may be.
+fn too_many_pins(facts: &Facts, record: &Record, most: usize) -> Option<String> {
+    let begins = |change: &Change| matches!(change, Change::Pin { .. });
+    let count = facts.durable.pins.len();
+    let is_wrong = count > most && record.changes.iter().any(begins);
+    is_wrong.then(|| format!("{count} pins, and there may be {most}"))
+}
+
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::AttemptId;
+    use stillpoint::protocol::id::{AttemptId, CheckpointId};
+    use stillpoint::protocol::manifest::PinOwner;
+    use stillpoint::protocol::store::Listing;
 
     use super::*;
+    use crate::oracle::facts::ProcessId;
 
     #[test]
     fn each_process_and_kind_is_counted_by_itself() {
@@ -165,5 +180,60 @@ mod tests {
         assert_eq!(under_way.begin(first, Kind::Upload, name(4)), 2);
         under_way.forget(first);
         assert_eq!(under_way.begin(first, Kind::Upload, name(5)), 1);
+    }
+
+    #[test]
+    fn one_request_too_many_breaks_it() {
+        let limits = Limits {
+            deletes_in_flight_max: 1,
+            ..Limits::default()
+        };
+        let mut under_way = UnderWay::default();
+        let attempt = AttemptId(1);
+        let mut ask = |caller, number| {
+            let name = FileName { attempt, number };
+            let what = under_way.request(caller, &Request::Delete { name }, &limits);
+            what.is_some()
+        };
+        assert!(!ask(Caller::Attempt(attempt), 1));
+        assert!(
+            !ask(Caller::Coordinator(ProcessId(0)), 1),
+            "another process"
+        );
+        assert!(ask(Caller::Attempt(attempt), 2));
+    }
+
+    #[test]
+    fn a_page_that_is_too_large_breaks_it() {
+        let limits = Limits::default();
+        let mut under_way = UnderWay::default();
+        let mut ask = |limit| {
+            let list = Request::Call(StoreCall::List {
+                listing: Listing::Root,
+                after: None,
+                limit,
+            });
+            let what = under_way.request(Caller::Coordinator(ProcessId(0)), &list, &limits);
+            what.is_some()
+        };
+        assert!(!ask(limits.list_page_max));
+        assert!(ask(limits.list_page_max + 1));
+    }
+
+    #[test]
+    fn one_pin_too_many_breaks_it() {
+        let mut facts = Facts::default();
+        let (checkpoint, owner) = (CheckpointId(1), PinOwner("a".to_owned()));
+        facts.durable.pins.insert((checkpoint, owner.clone()));
+        let record = |changes| Record {
+            changes,
+            version: facts.durable.version,
+            epoch: facts.durable.epoch,
+        };
+        let pins = record(vec![Change::Pin { checkpoint, owner }]);
+        assert_eq!(too_many_pins(&facts, &pins, 1), None);
+        assert!(too_many_pins(&facts, &pins, 0).is_some());
+        let others = record(Vec::new());
+        assert_eq!(too_many_pins(&facts, &others, 0), None, "an older one");
     }
 }

@@ -19,6 +19,7 @@ use super::story::Kind;
 use super::{Happening, Start, World};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
+use crate::invariants::is_honest;
 use crate::lsm::{ContentId, Families, Lsm};
 use crate::oracle::facts::{Caller, Fact};
 use crate::store::{Fetched, Request};
@@ -240,11 +241,7 @@ impl World {
     }
 
     fn load_fails(&mut self, attempt: AttemptId, error: &LoadError) {
-        let transient = matches!(
-            error,
-            LoadError::Unreadable { .. } | LoadError::Overtaken(_)
-        ) || !self.watch.facts.damaged_reads.is_empty();
-        if transient {
+        if is_honest(&self.watch.facts, Caller::Restore(attempt), error) {
             self.kill_attempt(attempt, "gives up reading the manifest");
         } else {
             self.restore_fails(attempt, error.to_string());

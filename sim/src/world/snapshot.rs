@@ -31,6 +31,25 @@ pub(super) struct LocalSnapshot {
     pub(super) secured: Option<BTreeMap<LocalName, ContentId>>,
 }
 
+impl LocalSnapshot {
+    /// What an upload of a file of it reads, which must be held, and as long as at the cut.
+    fn readable(
+        &self,
+        local: &LocalName,
+        kind: FileKind,
+        size_bytes: u64,
+    ) -> Result<ContentId, &'static str> {
+        let secured = self.secured.as_ref().ok_or("it is not secured")?;
+        let content = *secured.get(local).ok_or("the file is not held")?;
+        match kind {
+            FileKind::State if content.digest().size_bytes != size_bytes => {
+                Err("its length is another one")
+            }
+            FileKind::State | FileKind::Pack => Ok(content),
+        }
+    }
+}
+
 /// What the user attaches to a snapshot: something that the state can be told by.
 pub(super) fn user_bytes(table: &Table) -> Vec<u8> {
     let digest = table
@@ -188,14 +207,7 @@ impl World {
             .snapshots
             .get(&checkpoint)
             .ok_or("the snapshot is gone")?;
-        let secured = snapshot.secured.as_ref().ok_or("it is not secured")?;
-        let content = *secured.get(local).ok_or("the file is not held")?;
-        match kind {
-            FileKind::State if content.digest().size_bytes != size_bytes => {
-                Err("its length is another one")
-            }
-            FileKind::State | FileKind::Pack => Ok(content),
-        }
+        snapshot.readable(local, kind, size_bytes)
     }
 
     /// A local file as it is when it is read: its length may be another one by then.
@@ -254,5 +266,37 @@ fn taken(checkpoint: CheckpointId, cut: &Cut, now: u64) -> Event {
         user_bytes: user_bytes(&cut.truth),
         families: cut.families.names(),
         cut_at: WallClock(now / 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsm::{Families, local_name};
+
+    #[test]
+    fn what_is_not_secured_is_not_to_be_uploaded() {
+        let (held, other) = (local_name(1), local_name(2));
+        let content = ContentId(1);
+        let snapshot = |secured| LocalSnapshot {
+            cut: Cut {
+                files: Vec::new(),
+                truth: Table::default(),
+                families: Families::default(),
+            },
+            taken_at: 0,
+            secured,
+        };
+        let size_bytes = content.digest().size_bytes;
+        let read = |snapshot: &LocalSnapshot, local, size_bytes| {
+            snapshot
+                .readable(local, FileKind::State, size_bytes)
+                .is_ok()
+        };
+        let secured = snapshot(Some([(held.clone(), content)].into()));
+        assert!(read(&secured, &held, size_bytes));
+        assert!(!read(&secured, &held, size_bytes + 1));
+        assert!(!read(&secured, &other, size_bytes));
+        assert!(!read(&snapshot(None), &held, size_bytes), "only linked");
     }
 }
