@@ -25,7 +25,6 @@ fn explored(name: &str, threads: usize, hold_open: Option<Guard>) -> Explored {
         threads,
         hold_open,
         goes_on: || true,
-        goes_on: || true,
         watch: unwatched,
     };
     let explored = explore(&bounds::named(name).unwrap(), effort);

@@ -15,6 +15,7 @@ use super::story::Kind;
 use super::{Entry, Happening, World};
 use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
+use crate::invariants::UPLOADS_ARE_SECURED;
 use crate::lsm::{DELETED, KEYS, Lsm};
 use crate::oracle::facts::{Caller, Fact, ProcessId};
 use crate::store::Request;
@@ -276,7 +277,7 @@ impl World {
                         self.issue(Caller::Attempt(attempt), request, choices);
                     }
                     Err(why) => self.watch.break_promise(
-                        "UploadsAreSecured",
+                        UPLOADS_ARE_SECURED,
                         format!("{attempt} uploads {local:?} of {checkpoint} as {to}: {why}"),
                     ),
                 }

@@ -6,29 +6,19 @@
 //!             +-- restarted after a crash    dead and deployed anew
 //! ```
 
-use std::collections::BTreeMap;
-
-use stillpoint::protocol::answer::{Failure, FailureKind};
-use stillpoint::protocol::coordinator::{
-    Action, Coordinator, Event, Identity, Notice, RestoreFrom,
-};
-use stillpoint::protocol::guest::PinWish;
-use stillpoint::protocol::id::{
-    AttemptId, CheckpointId, Epoch, Nonce, RequestId, RootId, SubtaskId,
-};
-use stillpoint::protocol::manifest::PinOwner;
+use stillpoint::protocol::coordinator::{Action, Coordinator, Event, Identity, Notice};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, RootId, SubtaskId};
 use stillpoint::protocol::message::Message;
 
 use super::garble::hash_of;
 use super::story::Kind;
+use super::user::User;
 use super::{Entry, Happening, Start, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
 use crate::oracle::facts::{Caller, Fact, ProcessId};
 use crate::store::Request;
 
-/// How often a user looks after its job, in microseconds.
-pub(super) const SUPERVISE_PERIOD: u64 = 80_000;
 /// How long an attempt may take to be started before its user holds it for dead.
 pub(super) const START_GRACE: u64 = 200_000;
 /// Coordinators that live at once.
@@ -46,32 +36,10 @@ pub struct CoordinatorProcess {
     pub(super) user: User,
 }
 
-/// Who uses a coordinator.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct User {
-    /// The epoch it leads in, if it leads.
-    pub(super) leads: Option<Epoch>,
-    requests: u64,
-    /// The deployment it waits for.
-    pub(super) deploying: Option<RequestId>,
-    /// Attempts that were just told to start, and until when that may take.
-    pub(super) starting: BTreeMap<AttemptId, u64>,
-    /// Requests for checkpoints that can be cancelled.
-    asked: Vec<RequestId>,
-    pub(super) closing: bool,
-}
-
 impl CoordinatorProcess {
     /// Whether it takes itself for the leader.
     pub(super) fn leads(&self) -> bool {
         self.user.leads.is_some()
-    }
-}
-
-impl User {
-    fn next_request(&mut self) -> RequestId {
-        self.requests += 1;
-        RequestId(self.requests)
     }
 }
 
@@ -473,270 +441,6 @@ impl World {
             .collect();
         let n = u32::try_from(there.len()).unwrap_or(1);
         there[choices.choose(n, Label::Placement) as usize]
-    }
-
-    /// A user looks after its job.
-    pub(super) fn supervise(&mut self, id: ProcessId, choices: &mut Choices) {
-        let Some(process) = self.coordinators.get(&id) else {
-            return;
-        };
-        if process.user.leads.is_none() || process.user.closing {
-            return;
-        }
-        self.queue
-            .schedule(self.now + SUPERVISE_PERIOD, Happening::Supervise(id));
-        if self.healed && self.profile.config.interval.is_none() {
-            // Nobody else asks, and the next checkpoint must complete.
-            self.ask_for_checkpoint(id, choices);
-        }
-        let Some(process) = self.coordinators.get(&id) else {
-            return;
-        };
-        let known: Vec<(AttemptId, SubtaskId, bool)> = process
-            .machine
-            .view()
-            .attempts
-            .iter()
-            .map(|(attempt, state)| (*attempt, state.subtask, state.running))
-            .collect();
-        let mut missing = self.subtasks();
-        let mut dead = Vec::new();
-        for (attempt, subtask, running) in known {
-            let starting = process.user.starting.get(&attempt);
-            match self.instances.get(&attempt) {
-                Some(instance) if !instance.is_declared_dead => {
-                    missing.retain(|other| *other != subtask);
-                    if instance.runs() && !running {
-                        let leader = id;
-                        self.queue
-                            .schedule(self.now, Happening::Running(leader, attempt));
-                    }
-                }
-                Some(_) | None if starting.is_some_and(|until| *until > self.now) => {
-                    missing.retain(|other| *other != subtask);
-                }
-                Some(_) | None => dead.push(attempt),
-            }
-        }
-        if self.profile.is_modelled {
-            // Nobody says that an attempt has ended; it is replaced.
-            dead.clear();
-        }
-        for attempt in dead {
-            let failure = Some(Failure::new(FailureKind::Other, "the worker is gone"));
-            self.drive_coordinator(id, Event::AttemptEnded { attempt, failure }, choices);
-        }
-        if self.goes_back {
-            self.go_back(id, choices);
-        }
-        let is_deploying = self
-            .coordinators
-            .get(&id)
-            .is_some_and(|process| process.user.deploying.is_some());
-        if !missing.is_empty() && !is_deploying {
-            let all = self.subtasks();
-            let subtasks = match choices.weighted(&[2, 1], Label::Redeploy) {
-                0 => missing,
-                _ => all,
-            };
-            self.deploy(id, subtasks, choices);
-        }
-    }
-
-    /// A user asks for new attempts.
-    pub(super) fn deploy(
-        &mut self,
-        id: ProcessId,
-        subtasks: Vec<SubtaskId>,
-        choices: &mut Choices,
-    ) {
-        self.deploy_from(id, subtasks, RestoreFrom::Newest, choices);
-    }
-
-    /// A user goes back: everything starts from a retained checkpoint that is not the newest.
-    pub(super) fn go_back(&mut self, id: ProcessId, choices: &mut Choices) {
-        if self.keeps_waiting(id) {
-            return;
-        }
-        let facts = &self.watch.facts;
-        let retained = &facts.durable.retained;
-        let mut older: Vec<CheckpointId> = retained.keys().copied().collect();
-        older.pop();
-        // Whoever chooses may look at a list from before the last drop.
-        let completed = facts.completed.iter().rev();
-        older.extend(completed.copied().find(|id| !retained.contains_key(id)));
-        if self.profile.is_modelled {
-            self.keep_the_line(id, &mut older);
-        }
-        let facts = &self.watch.facts;
-        let retained = &facts.durable.retained;
-        let n = u32::try_from(older.len()).unwrap_or(0);
-        if n > 0 {
-            self.goes_back = false;
-            let from = older[choices.choose(n, Label::RestoreFrom) as usize];
-            if retained.contains_key(&from) {
-                self.struck.note(Fault::OlderRestores);
-            }
-            self.deploy_from(id, self.subtasks(), RestoreFrom::Checkpoint(from), choices);
-        }
-    }
-
-    fn deploy_from(
-        &mut self,
-        id: ProcessId,
-        subtasks: Vec<SubtaskId>,
-        from: RestoreFrom,
-        choices: &mut Choices,
-    ) {
-        let operators = self.operators.clone();
-        let Some(process) = self.coordinators.get_mut(&id) else {
-            return;
-        };
-        let request = process.user.next_request();
-        process.user.deploying = Some(request);
-        let event = Event::Deploy {
-            request,
-            operators,
-            subtasks,
-            from,
-        };
-        self.drive_coordinator(id, event, choices);
-    }
-
-    /// What a user asks for, as the outside sees it.
-    fn note_wish(&mut self, id: ProcessId, event: &Event) {
-        let pin = |checkpoint: &CheckpointId, owner: &PinOwner, begins| PinWish {
-            checkpoint: Some(*checkpoint),
-            owner: owner.clone(),
-            begins,
-        };
-        let fact = match event {
-            Event::Deploy { request, from, .. } => return self.note_deploy(id, *request, from),
-            Event::Trigger { request, .. } => Fact::CheckpointAsked(id, *request),
-            Event::Pin {
-                request,
-                checkpoint,
-                owner,
-            } => Fact::PinAsked(id, *request, pin(checkpoint, owner, true)),
-            Event::Unpin {
-                request,
-                checkpoint,
-                owner,
-            } => Fact::PinAsked(id, *request, pin(checkpoint, owner, false)),
-            Event::IoCompleted { .. }
-            | Event::Received(_)
-            | Event::Running { .. }
-            | Event::AttemptEnded { .. }
-            | Event::Cancel { .. }
-            | Event::CancelCheckpoint { .. }
-            | Event::Close => return,
-        };
-        self.fact(fact);
-    }
-
-    /// What a user asks to start from, as the outside sees it.
-    fn note_deploy(&mut self, id: ProcessId, request: RequestId, from: &RestoreFrom) {
-        let from = match from {
-            RestoreFrom::Newest => None,
-            RestoreFrom::Checkpoint(checkpoint) => Some(*checkpoint),
-        };
-        self.fact(Fact::DeployAsked(id, request, from));
-    }
-
-    /// The number of a user's next request.
-    pub(super) fn next_request(&mut self, id: ProcessId) -> Option<RequestId> {
-        Some(self.coordinators.get_mut(&id)?.user.next_request())
-    }
-
-    /// Lets a process stand still.
-    pub(super) fn pause_coordinator(&mut self, id: ProcessId, until: u64) {
-        if let Some(process) = self.coordinators.get_mut(&id) {
-            process.paused_until = until;
-            self.fact(Fact::CoordinatorStandsStill(id, until));
-            self.tell_pause(id.to_string(), until);
-        }
-    }
-
-    /// Whether a coordinator knows that every named attempt runs.
-    pub(super) fn knows_all_run(&self, id: ProcessId) -> bool {
-        self.coordinators.get(&id).is_some_and(|process| {
-            let attempts = process.machine.view().attempts;
-            !attempts.is_empty()
-                && attempts
-                    .values()
-                    .all(|state| state.running && state.attached)
-        })
-    }
-
-    /// A user asks for a checkpoint.
-    pub(super) fn ask_for_checkpoint(&mut self, id: ProcessId, choices: &mut Choices) {
-        use stillpoint::protocol::coordinator::TriggerKind;
-        let Some(process) = self.coordinators.get_mut(&id) else {
-            return;
-        };
-        let request = process.user.next_request();
-        let event = Event::Trigger {
-            request,
-            kind: TriggerKind::Manual,
-            now_or_never: choices.choose(2, Label::Request) == 1,
-        };
-        self.drive_coordinator(id, event, choices);
-    }
-
-    /// A user gives up the last checkpoint it asked for. False if there is none.
-    pub(super) fn cancel_checkpoint(&mut self, id: ProcessId, choices: &mut Choices) -> bool {
-        let Some(process) = self.coordinators.get_mut(&id) else {
-            return false;
-        };
-        let Some(request) = process.user.asked.pop() else {
-            return false;
-        };
-        self.drive_coordinator(id, Event::Cancel { request }, choices);
-        true
-    }
-
-    /// A user pins a retained checkpoint, or ends a pin.
-    pub(super) fn pin_or_unpin(&mut self, id: ProcessId, choices: &mut Choices) {
-        if self.keeps_waiting(id) {
-            return;
-        }
-        let durable = &self.watch.facts.durable;
-        let pins: Vec<_> = durable.pins.iter().cloned().collect();
-        let retained: Vec<CheckpointId> = durable.retained.keys().copied().collect();
-        let Some(process) = self.coordinators.get_mut(&id) else {
-            return;
-        };
-        let request = process.user.next_request();
-        let n = |len: usize| u32::try_from(len).unwrap_or(1);
-        let event = if !pins.is_empty() && choices.choose(2, Label::Request) == 1 {
-            let index = choices.choose(n(pins.len()), Label::Victim) as usize;
-            let (checkpoint, owner) = pins[index].clone();
-            Event::Unpin {
-                request,
-                checkpoint,
-                owner,
-            }
-        } else if retained.is_empty() {
-            return;
-        } else {
-            let index = choices.choose(n(retained.len()), Label::Victim) as usize;
-            let owner = PinOwner(format!("reader-{}", choices.choose(3, Label::Request)));
-            Event::Pin {
-                request,
-                checkpoint: retained[index],
-                owner,
-            }
-        };
-        self.struck.note(Fault::Pins);
-        self.drive_coordinator(id, event, choices);
-    }
-
-    /// A user closes its coordinator.
-    pub(super) fn close_coordinator(&mut self, id: ProcessId, choices: &mut Choices) {
-        if let Some(process) = self.coordinators.get_mut(&id) {
-            process.user.closing = true;
-            self.drive_coordinator(id, Event::Close, choices);
-        }
     }
 
     fn root(&self) -> RootId {

@@ -13,7 +13,7 @@
 //! | `happening` | what can happen, and the queue |
 //! | `calls` | requests on their way to the store and answers on their way back |
 //! | `network`, `garble` | messages, and acknowledgements that are not true |
-//! | `coordinator` | coordinator processes, and the user who deploys and supervises |
+//! | `coordinator`, `user` | coordinator processes, and the user of each who deploys and supervises |
 //! | `attempt`, `restore` | attempts that run and that restore |
 //! | `snapshot`, `disk` | what lies on the disks of workers, while attempts run and between them |
 //! | `limits` | what the configuration bounds and only the world sees |
@@ -52,6 +52,7 @@ pub mod small;
 mod snapshot;
 pub mod story;
 mod telling;
+mod user;
 mod watch;
 mod words;
 
@@ -94,7 +95,7 @@ const FULL_CHECK_PERIOD: u64 = 64;
 pub(crate) const AFTERMATH_MICROS: u64 = calls::IN_DOUBT_MICROS
     + 4 * coordinator::RESTART_DELAY
     + coordinator::START_GRACE
-    + coordinator::SUPERVISE_PERIOD;
+    + user::SUPERVISE_PERIOD;
 
 /// A machine that attempts run on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stillpoint::protocol::id::{ManifestName, ObjectName, RootId};
 use stillpoint::protocol::manifest::{Current, Manifest, Record};
 
-use crate::invariants::{Class, Invariants, Violation};
+use crate::invariants::{Class, Invariants, MANIFEST_IS_PLAIN_SETS, RECORDS_MAKE_SENSE, Violation};
 use crate::oracle::facts::{Fact, Facts};
 use crate::store::{Body, Effect, Store};
 use crate::world::story::FactLog;
@@ -41,7 +41,7 @@ impl Watch {
         }
         self.log.note(self.facts.now, fact);
         if let Err(what) = self.facts.take(fact) {
-            self.break_promise("RecordsMakeSense", what);
+            self.break_promise(RECORDS_MAKE_SENSE, what);
             return;
         }
         if let Err(violation) = self.invariants.observe(&self.facts, fact) {
@@ -66,7 +66,7 @@ impl Watch {
                 return self.current_stored(bytes, before.as_deref());
             }
             Effect::Stored(name, _) => {
-                self.break_promise("RecordsMakeSense", format!("{name} is of another kind"));
+                self.break_promise(RECORDS_MAKE_SENSE, format!("{name} is of another kind"));
             }
             Effect::Removed(ObjectName::Shared(name)) => self.take(&Fact::FileRemoved(*name)),
             Effect::Removed(ObjectName::Manifest(name)) => {
@@ -82,7 +82,7 @@ impl Watch {
         let current = match Current::decode(bytes) {
             Ok(current) => current,
             Err(error) => {
-                self.break_promise("RecordsMakeSense", format!("CURRENT: {error}"));
+                self.break_promise(RECORDS_MAKE_SENSE, format!("CURRENT: {error}"));
                 return None;
             }
         };
@@ -120,14 +120,14 @@ impl Watch {
         };
         // Who makes it durable need not be who swapped: in a directory, that is whoever syncs.
         let Some(maker) = self.facts.makers.get(&name).copied() else {
-            self.break_promise("RecordsMakeSense", format!("nobody put {name}"));
+            self.break_promise(RECORDS_MAKE_SENSE, format!("nobody put {name}"));
             return None;
         };
         match Record::decode(bytes) {
             Ok(record) if (record.version, record.epoch) != (name.version, name.epoch) => {
                 let (version, epoch) = (record.version, record.epoch);
                 let what = format!("{name} is a record of {version} in {epoch}");
-                self.break_promise("RecordsMakeSense", what);
+                self.break_promise(RECORDS_MAKE_SENSE, what);
                 None
             }
             Ok(record) => {
@@ -136,7 +136,7 @@ impl Watch {
                 Some(record)
             }
             Err(error) => {
-                self.break_promise("RecordsMakeSense", format!("{name}: {error}"));
+                self.break_promise(RECORDS_MAKE_SENSE, format!("{name}: {error}"));
                 None
             }
         }
@@ -270,7 +270,7 @@ impl Watch {
             }
         }
         if let Some(what) = difference {
-            self.break_promise("ManifestIsPlainSets", what);
+            self.break_promise(MANIFEST_IS_PLAIN_SETS, what);
         }
     }
 
