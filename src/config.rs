@@ -40,7 +40,8 @@ pub struct Config {
     pub failures_per_second: u32,
     /// A call of the store that has made no progress for so long counts as unknown.
     pub progress_deadline: Duration,
-    /// Tries of one file in a restore before the restore fails.
+    /// Tries of one file in a restore, or by whoever verifies it, before that fails; tries that brought
+    /// something damaged count by themselves.
     pub restore_tries_max: u32,
     /// How long a claim may take before it fails; without a value it goes on trying.
     pub claim_deadline: Option<Duration>,

@@ -22,7 +22,7 @@
 //!                                             in doubt: for ever   in doubt: again    in doubt
 //! Judging     what it shows;     again        again                again, 5 times,    again
 //!             damage: again,                                       then Broken
-//!             5 times, Broken
+//!             5 times, Broken                                      (each counts by itself)
 //! ```
 //!
 //! Nothing that is certain and does not pass is waited for longer than damage is: a `CURRENT` that is
@@ -51,6 +51,8 @@ use super::store::{StoreCall, StorePayload, StoreToken};
 
 /// Tries of a call that fails for certain, in a way that may pass, before the commit gives up.
 const CERTAIN_FAILURES_MAX: u32 = 5;
+/// Reads of a `CURRENT` that brought damage before the one that is believed.
+const DAMAGED_READS_MAX: u32 = 5;
 
 /// A commit under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -67,8 +69,11 @@ pub struct Commit {
     tries: u32,
     /// From this number on they make none.
     tries_max: u32,
-    /// How often this step failed for certain, or read something damaged.
+    /// How often this step failed for certain.
     certain_failures: u32,
+    /// How often it read something damaged: one read may be damaged on its way, whatever failed
+    /// before it.
+    damaged_reads: u32,
     /// A swap was answered `Unknown`: it may still land.
     in_doubt: Option<Failure>,
     /// What the store said last that was no success, whatever the step.
@@ -179,6 +184,7 @@ impl Commit {
             tries: 0,
             tries_max: limits.tries_told_apart(),
             certain_failures: 0,
+            damaged_reads: 0,
             in_doubt: None,
             trouble: None,
         })
@@ -281,8 +287,13 @@ impl Commit {
     fn go_to(&mut self, step: Step) -> Progress {
         self.step = step;
         self.tries = 0;
-        self.certain_failures = 0;
+        self.begin_counting();
         Progress::Call(self.call())
+    }
+
+    fn begin_counting(&mut self) {
+        self.certain_failures = 0;
+        self.damaged_reads = 0;
     }
 
     fn wait(&mut self) -> Progress {
@@ -294,6 +305,13 @@ impl Commit {
     fn may_fail_again(&mut self) -> bool {
         let may = self.certain_failures < CERTAIN_FAILURES_MAX;
         self.certain_failures = (self.certain_failures + 1).min(CERTAIN_FAILURES_MAX);
+        may
+    }
+
+    /// Counts a damaged read.
+    fn may_be_damaged_again(&mut self) -> bool {
+        let may = self.damaged_reads < DAMAGED_READS_MAX;
+        self.damaged_reads = (self.damaged_reads + 1).min(DAMAGED_READS_MAX);
         may
     }
 
@@ -406,7 +424,7 @@ impl Commit {
                 return Progress::End(CommitEnd::Broken(failure));
             }
             // One read may be damaged on its way; what is damaged stays so.
-            Err(_) if self.may_fail_again() => return self.wait(),
+            Err(_) if self.may_be_damaged_again() => return self.wait(),
             Err(error) => return broken(error.to_string()),
         };
         if current.root() != self.base.root() {
@@ -423,7 +441,7 @@ impl Commit {
             sometimes!(SwapRefusedAlthoughNothingWasStored);
             self.tag = tag;
             self.step = Step::Swapping;
-            self.certain_failures = 0;
+            self.begin_counting();
             return self.wait();
         }
         self.moved(current, tag)
@@ -550,9 +568,32 @@ mod tests {
             })
         };
         for _ in 0..CERTAIN_FAILURES_MAX {
+            assert!(waits(&commit.handle_answer(busy())));
+        }
+        for _ in 0..DAMAGED_READS_MAX {
             assert!(waits(&commit.handle_answer(damaged())));
         }
         let end = commit.handle_answer(damaged());
+        assert!(matches!(end, Progress::End(CommitEnd::Broken(_))));
+    }
+
+    #[test]
+    fn damaged_reads_do_not_count_as_failed_ones() {
+        let mut commit = commit();
+        let _ = commit.handle_answer(Answer::Done(StorePayload::Nothing));
+        let _ = commit.handle_answer(Answer::Refused);
+        let damaged = Answer::Done(StorePayload::Content {
+            bytes: vec![1, 2, 3],
+            tag: Tag("1".into()),
+        });
+        let denied = || Answer::Failed(Failure::new(FailureKind::Denied, "not now"));
+        for _ in 0..DAMAGED_READS_MAX {
+            assert!(waits(&commit.handle_answer(damaged.clone())));
+        }
+        for _ in 0..CERTAIN_FAILURES_MAX {
+            assert!(waits(&commit.handle_answer(denied())));
+        }
+        let end = commit.handle_answer(denied());
         assert!(matches!(end, Progress::End(CommitEnd::Broken(_))));
     }
 

@@ -72,6 +72,8 @@ names! {
         /// The sweep takes only manifest objects that `CURRENT` does not name.
         SweepsNothingNamed,
         // ---- an attempt of a subtask ----
+        /// A subtask says again what attaches it until the leader answers.
+        AttachIsRepeatedUntilAnswered,
         /// A subtask obeys the highest epoch that it has seen.
         HighestEpochIsObeyed,
         /// A trigger counts only above the subtask's last one.

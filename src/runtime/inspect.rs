@@ -25,7 +25,7 @@ use super::repository::done;
 use super::restore::{self, RestoreOptions, RestoreReport, Unfilled, Wanted};
 use super::side_by_side::side_by_side;
 use crate::error::{Error, ErrorKind, Phase, Result};
-use crate::protocol::answer::{Answer, Digest};
+use crate::protocol::answer::{Answer, Digest, Failure, FailureKind};
 use crate::protocol::id::{CheckpointId, FileName, ManifestName, ObjectName};
 use crate::protocol::manifest::{Current, Expected, LoadWarning, Loaded, LoadedRoot, Manifest};
 use crate::state::Owner;
@@ -453,7 +453,7 @@ async fn check(
 ) -> Result<()> {
     let key = Key::from(file.name);
     let deadline = around.config.progress_deadline;
-    let mut tries = 0;
+    let mut tries = restore::Tries::default();
     loop {
         around.budget.admit().await;
         let size = at_once(around.store.size(&key), deadline).await;
@@ -486,13 +486,12 @@ async fn check(
                     "{} bytes with checksum {}, recorded are {} with {}",
                     found.size_bytes, found.checksum, file.digest.size_bytes, file.digest.checksum
                 );
-                return Err(Error::new(ErrorKind::Corrupt, cause));
+                Failure::new(FailureKind::Corrupt, cause)
             }
             Answer::Refused => return Err(Error::new(ErrorKind::Other, "refused")),
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
-        tries += 1;
-        restore::again(around, failure, tries).await?;
+        restore::again(around, failure, &mut tries).await?;
     }
 }
 

@@ -524,7 +524,7 @@ async fn fetch(
     let target = directory.place(file);
     let key = Key::from(file.name);
     let deadline = around.config.progress_deadline;
-    let mut tries = 0;
+    let mut tries = Tries::default();
     loop {
         let admitted = async {
             let permit = around.budget.transfer(TRANSFER_BUFFER_BYTES).await;
@@ -555,8 +555,7 @@ async fn fetch(
             }
             Answer::Failed(failure) | Answer::Unknown(failure) => failure,
         };
-        tries += 1;
-        unless(giving_up, again(around, failure, tries)).await??;
+        unless(giving_up, again(around, failure, &mut tries)).await??;
     }
     // A pack is unpacked and gone.
     if file.kind == FileKind::Pack {
@@ -570,16 +569,39 @@ async fn fetch(
     Ok(())
 }
 
-/// Waits before the next try, or gives up. What looks damaged is tried again as well: it may have
-/// been damaged on its way.
-pub(super) async fn again(around: &Surroundings, failure: Failure, tries: u32) -> Result<()> {
+/// How often something was tried in vain. Damage counts by itself: one read may be damaged on its
+/// way, whatever failed before it.
+#[derive(Default)]
+pub(super) struct Tries {
+    failed: u32,
+    damaged: u32,
+}
+
+impl Tries {
+    fn one_more(&mut self, failure: &Failure) -> u32 {
+        let count = match failure.kind {
+            FailureKind::Corrupt => &mut self.damaged,
+            _ => &mut self.failed,
+        };
+        *count += 1;
+        *count
+    }
+}
+
+/// Waits before the next try, or gives up. What looks damaged is tried again as well.
+pub(super) async fn again(
+    around: &Surroundings,
+    failure: Failure,
+    tries: &mut Tries,
+) -> Result<()> {
     let retried = failure.kind.is_retryable() || failure.kind == FailureKind::Corrupt;
-    if !retried || tries >= around.config.restore_tries_max {
+    let count = tries.one_more(&failure);
+    if !retried || count >= around.config.restore_tries_max {
         return Err(failure.into());
     }
-    tracing::debug!(%failure, tries, "trying again");
+    tracing::debug!(%failure, count, "trying again");
     around.budget.failed();
-    tokio::time::sleep(around.config.checkpoints.limits.retry_delay_after(tries)).await;
+    tokio::time::sleep(around.config.checkpoints.limits.retry_delay_after(count)).await;
     Ok(())
 }
 

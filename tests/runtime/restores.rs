@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -288,6 +289,42 @@ async fn a_restore_that_broke_off_goes_on() {
         "what was fetched is not fetched again"
     );
     assert_eq!(Files::open(&target).read(), truth);
+}
+
+#[tokio::test]
+async fn a_read_that_is_damaged_after_others_failed_is_tried_again() {
+    let store = Faulty::new();
+    let mut config = config();
+    config.restore_tries_max = 2;
+    let repository = open(store.clone(), config).await;
+    let (_base, directory) = place();
+    let first = claim(&repository).await;
+    let restored = in_time(first.restore_into(&directory)).await.unwrap();
+    let state = Files::open(&directory);
+    state.write("000001.sst", &[1; 100]);
+    let participant = restored.attach(state.clone()).unwrap();
+    checkpoint(&participant, "1").await;
+    let truth = state.read();
+    drop((first, participant, state));
+
+    let (damaged, failed) = (FailureKind::Corrupt, FailureKind::Unavailable);
+    for (first, second) in [(failed, damaged), (damaged, failed)] {
+        let reads = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&reads);
+        store.set(move |verb, name| match verb {
+            Verb::Read if name.ends_with("/1") => match counted.fetch_add(1, Ordering::Relaxed) {
+                0 => Fault::Failed(first),
+                1 => Fault::Failed(second),
+                _ => Fault::None,
+            },
+            _ => Fault::None,
+        });
+        let claim = claim(&repository).await;
+        let (_base, target) = place();
+        let _restored = in_time(claim.restore_into(&target)).await.unwrap();
+        assert_eq!(Files::open(&target).read(), truth);
+        assert_eq!(reads.load(Ordering::Relaxed), 3);
+    }
 }
 
 #[tokio::test]

@@ -230,7 +230,7 @@ impl World {
             Message::Acknowledge(said) => {
                 let is_honest =
                     self.garbled.is_empty() || !self.garbled.contains(&hash_of(&message));
-                if !is_honest && self.contradicts_nothing_any_more(said) {
+                if !is_honest && self.contradicts_nothing_known(id, said) {
                     return;
                 }
                 self.note_acknowledged(id, said);
@@ -327,7 +327,7 @@ impl World {
                 restore,
             } => {
                 if process.user.deploying == Some(request) {
-                    process.user.deploying = None;
+                    process.user.deployed();
                 }
                 let Some(epoch) = process.user.leads else {
                     return;
@@ -344,7 +344,7 @@ impl World {
             } => process.user.asked.push(request),
             Notice::Refused { request, .. } => {
                 if process.user.deploying == Some(request) {
-                    process.user.deploying = None;
+                    process.user.deployed();
                 }
             }
             Notice::TooManyFailures { .. } => {

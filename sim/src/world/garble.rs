@@ -25,7 +25,7 @@ use crate::digest::Digest;
 use crate::faults::Fault;
 use crate::lsm::local_name;
 use crate::oracle::durable::{Durable, Files};
-use crate::oracle::facts::Fact;
+use crate::oracle::facts::{Fact, ProcessId};
 
 /// How often each kind is drawn, in the order of the table above.
 const WEIGHTS: [u32; 8] = [14, 10, 2, 2, 2, 3, 3, 1];
@@ -59,10 +59,19 @@ impl World {
         message
     }
 
-    /// Whether somebody names a file again that is deleted and forgotten meanwhile, so that nothing
-    /// is left which this would contradict: it is as if the file had never been stored.
-    pub(super) fn contradicts_nothing_any_more(&self, said: &Acknowledge) -> bool {
-        names_forgotten(&self.watch.facts.durable, &said.files)
+    /// Whether this coordinator can't know that something is garbled.
+    ///
+    /// A file that is named again may be deleted and forgotten meanwhile, so that nothing is left
+    /// which this would contradict: it is as if the file had never been stored. Or a commit is
+    /// durable of which the coordinator has not heard yet.
+    pub(super) fn contradicts_nothing_known(&self, id: ProcessId, said: &Acknowledge) -> bool {
+        let durable = &self.watch.facts.durable;
+        let manifest = self
+            .coordinators
+            .get(&id)
+            .and_then(|process| process.machine.view().manifest);
+        let lags = manifest.is_some_and(|manifest| manifest.version() < durable.version);
+        lags || names_forgotten(durable, &said.files)
     }
 }
 

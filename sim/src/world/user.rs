@@ -24,6 +24,10 @@ use crate::oracle::facts::{Fact, ProcessId};
 /// How often a user looks after its job, in microseconds.
 pub(super) const SUPERVISE_PERIOD: u64 = 80_000;
 
+/// How often a user asks to go back before it waits for an answer. Each is carried out, and one after
+/// the other: asking all through a long outage would keep a coordinator from anything else.
+const GOING_BACK_MAX: u32 = 3;
+
 /// Who uses a coordinator.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct User {
@@ -32,6 +36,8 @@ pub(super) struct User {
     requests: u64,
     /// The deployment it waits for.
     pub(super) deploying: Option<RequestId>,
+    /// How often it has asked to go back since a deployment was last answered.
+    went_back: u32,
     /// Attempts that were just told to start, and until when that may take.
     pub(super) starting: BTreeMap<AttemptId, u64>,
     /// Requests for checkpoints that can be cancelled.
@@ -40,6 +46,12 @@ pub(super) struct User {
 }
 
 impl User {
+    /// The deployment that it waited for is made or refused.
+    pub(super) fn deployed(&mut self) {
+        self.deploying = None;
+        self.went_back = 0;
+    }
+
     fn next_request(&mut self) -> RequestId {
         self.requests += 1;
         RequestId(self.requests)
@@ -127,7 +139,11 @@ impl World {
 
     /// A user goes back: everything starts from a retained checkpoint that is not the newest.
     pub(super) fn go_back(&mut self, id: ProcessId, choices: &mut Choices) {
-        if self.keeps_waiting(id) {
+        let waits = self
+            .coordinators
+            .get(&id)
+            .is_some_and(|process| process.user.went_back >= GOING_BACK_MAX);
+        if waits || self.keeps_waiting(id) {
             return;
         }
         let facts = &self.watch.facts;
@@ -145,6 +161,9 @@ impl World {
         let n = u32::try_from(older.len()).unwrap_or(0);
         if n > 0 {
             self.goes_back = false;
+            if let Some(process) = self.coordinators.get_mut(&id) {
+                process.user.went_back += 1;
+            }
             let from = older[choices.choose(n, Label::RestoreFrom) as usize];
             if retained.contains_key(&from) {
                 self.struck.note(Fault::OlderRestores);

@@ -124,7 +124,9 @@ impl Subtask {
             declared,
             floor: self.floor(),
         })));
-        self.set_timer(Timer::Attach, self.wait_after(tries));
+        if !guard!(AttachIsRepeatedUntilAnswered, self.attaching.is_none()) {
+            self.set_timer(Timer::Attach, self.wait_after(tries));
+        }
     }
 
     fn on_attached(&mut self, attached: &Attached) -> Outcome {

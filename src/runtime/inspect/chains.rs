@@ -109,7 +109,7 @@ impl Inspection {
         let around = &self.around;
         let limit = around.config.checkpoints.limits.manifest_object_bytes_max as u64;
         let key = Key::from(name);
-        let mut tries = 0;
+        let mut tries = restore::Tries::default();
         loop {
             around.budget.admit().await;
             let get = around.store.get(&key, limit);
@@ -126,8 +126,7 @@ impl Inspection {
                 let name = Some(ObjectName::Manifest(name));
                 return Ok(Err(LoadError::Unreadable { name, failure }));
             }
-            tries += 1;
-            let again = restore::again(around, failure, tries).await;
+            let again = restore::again(around, failure, &mut tries).await;
             again.map_err(|error| error.with_file(name))?;
         }
     }
