@@ -33,6 +33,8 @@ pub struct Instance {
     /// The process that is taken for the leader, and in which epoch it said so.
     pub(super) leader: ProcessId,
     pub(super) leader_epoch: Epoch,
+    /// The process whose user had it started, and hears that it runs. Others hear that from itself.
+    pub(super) started_by: ProcessId,
     /// Some user holds it for dead.
     pub(super) is_declared_dead: bool,
     pub(super) phase: Phase,

@@ -229,7 +229,7 @@ impl World {
         match &message {
             Message::Acknowledge(said) => {
                 let is_honest =
-                    self.garbled.is_empty() || !self.garbled.contains(&hash_of(&message));
+                    self.garbled.is_empty() || !self.garbled.contains_key(&hash_of(&message));
                 if !is_honest && self.contradicts_nothing_known(id, said) {
                     return;
                 }

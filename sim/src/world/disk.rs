@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! attempt dies --> its files, with the marks of those it restored or stored
-//!                       |  some have changed since: their marks speak for them no more
+//!                       |  some have changed since: their marks speak for them no more;
+//!                       |  some are another root's, which gave the same names
 //!                       v
 //! the next attempt of the subtask on that worker plans its restore against them
 //! ```
@@ -80,7 +81,11 @@ impl World {
             if choices.chance(rate, Label::DiskDamage) {
                 self.struck.note(Fault::LocalDamage);
                 file.content = self.contents.torn_of_length(file.content);
-                file.mark = None;
+                // It has changed since, or it is what another root has stored under that name.
+                let digest = file.content.digest();
+                let is_anothers = choices.choose(2, Label::DiskDamage) == 1;
+                let mark = file.mark.filter(|_| is_anothers);
+                file.mark = mark.map(|mark| FileMark { digest, ..mark });
             }
         }
         directory

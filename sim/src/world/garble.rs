@@ -8,6 +8,7 @@
 //! | unnamed attempt | a file comes from an attempt that never was |
 //! | twice | two files have one local name |
 //! | left | a file is back that had left the line |
+//! | condemned | a file of its own is back that the commit under way condemns |
 //! | described otherwise | another attempt's file is longer than it was |
 //! | never triggered | the checkpoint is one that nobody triggered |
 //!
@@ -15,8 +16,10 @@
 
 use std::sync::Arc;
 
-use stillpoint::protocol::file::{FileDescription, FileSet};
+use stillpoint::protocol::commit::Commit;
+use stillpoint::protocol::file::{FileDescription, FileKind, FileSet};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
+use stillpoint::protocol::manifest::Change;
 use stillpoint::protocol::message::{Acknowledge, Message};
 
 use super::World;
@@ -28,13 +31,20 @@ use crate::oracle::durable::{Durable, Files};
 use crate::oracle::facts::{Fact, ProcessId};
 
 /// How often each kind is drawn, in the order of the table above.
-const WEIGHTS: [u32; 8] = [14, 10, 2, 2, 2, 3, 3, 1];
+const WEIGHTS: [u32; 9] = [14, 10, 2, 2, 2, 3, 3, 3, 1];
+/// The kind that names what is being condemned.
+const CONDEMNED: u32 = 6;
 /// The kind that needs the least.
 const TWICE: u32 = 4;
 
 impl World {
     /// The message, garbled now and then.
-    pub(super) fn garbled(&mut self, message: Message, choices: &mut Choices) -> Message {
+    pub(super) fn garbled(
+        &mut self,
+        leader: ProcessId,
+        message: Message,
+        choices: &mut Choices,
+    ) -> Message {
         let rate = self
             .profile
             .rate(Fault::GarbledAcknowledgements, self.healed);
@@ -47,7 +57,8 @@ impl World {
         let kind = choices.weighted(&WEIGHTS, Label::Garbled);
         let durable = &self.watch.facts.durable;
         let triggers_base = self.trigger_bases.get(&said.checkpoint).copied();
-        let of_kind = |kind| garble(durable, triggers_base, said, kind);
+        let condemned = self.condemned_now(leader, said);
+        let of_kind = |kind| garble(durable, triggers_base, condemned.as_ref(), said, kind);
         let Some(garbled) = of_kind(kind).or_else(|| of_kind(TWICE)) else {
             return message;
         };
@@ -55,23 +66,55 @@ impl World {
         let checkpoint = garbled.checkpoint;
         self.fact(Fact::AcknowledgementGarbled(said.attempt, checkpoint));
         let message = Message::Acknowledge(garbled);
-        self.garbled.insert(hash_of(&message));
+        let is_condemned = kind == CONDEMNED && condemned.is_some();
+        let file = condemned.filter(|_| is_condemned).map(|file| file.name);
+        self.garbled.insert(hash_of(&message), file);
         message
+    }
+
+    /// A file of the attempt's, not in the acknowledgement, that its leader's commit condemns now.
+    fn condemned_now(&self, leader: ProcessId, said: &Acknowledge) -> Option<FileDescription> {
+        let view = self.coordinators.get(&leader)?.machine.view();
+        // Of one that the commit makes superfluous nothing is asked.
+        if view.completes.is_some_and(|done| said.checkpoint <= done) {
+            return None;
+        }
+        let named = said.files.named();
+        let is_own_and_missing = |name: &FileName| {
+            name.attempt == said.attempt && !named.iter().any(|file| file.name == *name)
+        };
+        let name = condemned_by(view.commit?).find(is_own_and_missing)?;
+        let content = self.watch.facts.files.get(&name)?;
+        Some(FileDescription {
+            name,
+            local: local_name(900_000),
+            kind: FileKind::State,
+            digest: content.digest(),
+        })
     }
 
     /// Whether this coordinator can't know that something is garbled.
     ///
     /// A file that is named again may be deleted and forgotten meanwhile, so that nothing is left
     /// which this would contradict: it is as if the file had never been stored. Or a commit is
-    /// durable of which the coordinator has not heard yet.
+    /// durable of which the coordinator has not heard yet; or the commit that was to condemn the file
+    /// has failed.
     pub(super) fn contradicts_nothing_known(&self, id: ProcessId, said: &Acknowledge) -> bool {
         let durable = &self.watch.facts.durable;
-        let manifest = self
-            .coordinators
-            .get(&id)
-            .and_then(|process| process.machine.view().manifest);
-        let lags = manifest.is_some_and(|manifest| manifest.version() < durable.version);
-        lags || names_forgotten(durable, &said.files)
+        let Some(process) = self.coordinators.get(&id) else {
+            return false;
+        };
+        let view = process.machine.view();
+        let lags = view
+            .manifest
+            .is_some_and(|manifest| manifest.version() < durable.version);
+        let message = hash_of(&Message::Acknowledge(said.clone()));
+        let was_condemned = self.garbled.get(&message).copied().flatten();
+        let is_not_so = was_condemned.is_some_and(|name| {
+            let mut commit = view.commit.into_iter().flat_map(condemned_by);
+            !durable.tombstones.contains(&name) && !commit.any(|other| other == name)
+        });
+        lags || is_not_so || names_forgotten(durable, &said.files)
     }
 }
 
@@ -80,6 +123,7 @@ impl World {
 fn garble(
     durable: &Durable,
     triggers_base: Option<CheckpointId>,
+    condemned: Option<&FileDescription>,
     said: &Acknowledge,
     kind: u32,
 ) -> Option<Acknowledge> {
@@ -99,7 +143,13 @@ fn garble(
             files.push(file);
             files.sort();
         }
-        6 => describe_otherwise(durable, said.subtask, said.attempt, &mut said.files)?,
+        CONDEMNED => {
+            let file = condemned?.clone();
+            let files = files_of(&mut said.files);
+            files.push(file);
+            files.sort();
+        }
+        7 => describe_otherwise(durable, said.subtask, said.attempt, &mut said.files)?,
         _ => said.checkpoint = CheckpointId(durable.reserved.0.0 + 1000),
     }
     Some(said)
@@ -228,6 +278,15 @@ fn describe_otherwise(
         .filter(|file| file.name.attempt != attempt && !(comes_back && is_held(file)));
     others.next()?.digest.size_bytes += 1;
     Some(())
+}
+
+fn condemned_by(commit: &Commit) -> impl Iterator<Item = FileName> + '_ {
+    let changes = commit.record().changes.iter();
+    let condemned = changes.filter_map(|change| match change {
+        Change::Condemn { files } => Some(files),
+        _ => None,
+    });
+    condemned.flatten().copied()
 }
 
 fn names_forgotten(durable: &Durable, files: &FileSet) -> bool {

@@ -140,8 +140,9 @@ pub struct World {
     rules: Vec<script::Rule>,
     /// Against which checkpoint each trigger asked to be answered, if against one.
     trigger_bases: BTreeMap<CheckpointId, CheckpointId>,
-    /// Messages that somebody made contradict the registry.
-    garbled: BTreeSet<u64>,
+    /// Messages that somebody made contradict the registry; with the file that was being condemned, if
+    /// that is why.
+    garbled: BTreeMap<u64, Option<FileName>>,
     /// Messages that a script holds back.
     held: Vec<Happening>,
     /// Whether users still write.
@@ -213,7 +214,7 @@ impl World {
             held_back: BTreeMap::new(),
             rules: Vec::new(),
             trigger_bases: BTreeMap::new(),
-            garbled: BTreeSet::new(),
+            garbled: BTreeMap::new(),
             held: Vec::new(),
             writing: true,
             struck: Struck::default(),

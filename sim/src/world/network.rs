@@ -78,7 +78,7 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
-        let mut message = self.garbled(message, choices);
+        let mut message = self.garbled(leader, message, choices);
         if self.profile.is_modelled {
             self.strip_packs(&mut message);
         }

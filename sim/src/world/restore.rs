@@ -135,6 +135,7 @@ impl World {
             worker,
             leader,
             leader_epoch: epoch,
+            started_by: leader,
             is_declared_dead: false,
             phase: Phase::Restoring(Box::new(Restore {
                 checkpoint: restore.unwrap_or_default(),

@@ -90,7 +90,7 @@ impl World {
             match self.instances.get(&attempt) {
                 Some(instance) if !instance.is_declared_dead => {
                     missing.retain(|other| *other != subtask);
-                    if instance.runs() && !running {
+                    if instance.runs() && !running && instance.started_by == id {
                         let leader = id;
                         self.queue
                             .schedule(self.now, Happening::Running(leader, attempt));

@@ -311,7 +311,8 @@ impl Loader {
             return false;
         }
         let due = now + self.limits.retry_delay_after(*reads);
-        self.retries.insert(token, (due, *reads));
+        // It was read: tries that failed before are no part of what fails from now on.
+        self.retries.insert(token, (due, 0));
         true
     }
 

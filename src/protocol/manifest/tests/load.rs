@@ -331,6 +331,35 @@ fn damage_on_the_way_is_read_again_and_damage_that_stays_is_told() {
 }
 
 #[test]
+fn a_damaged_read_is_none_that_failed() {
+    let history = two_snapshots();
+    let limits = Limits::default();
+    let load = |failed: u32| {
+        let mut reads = 0;
+        load_with(expected(), &limits, |call| {
+            let is_current = call.token() == StoreToken::ReadCurrent;
+            reads += u32::from(is_current);
+            match (read(&history.objects, call), reads) {
+                (Answer::Done(StorePayload::Content { mut bytes, tag }), 1) if is_current => {
+                    bytes.pop();
+                    Answer::Done(StorePayload::Content { bytes, tag })
+                }
+                (_, count) if is_current && count <= failed + 1 => {
+                    Answer::Unknown(Failure::new(FailureKind::Deadline, "slow".to_string()))
+                }
+                (answer, _) => answer,
+            }
+        })
+    };
+    assert!(load(limits.read_tries_max - 1).is_ok());
+    let result = load(limits.read_tries_max);
+    assert!(
+        matches!(result, Err(LoadError::Unreadable { .. })),
+        "{result:?}"
+    );
+}
+
+#[test]
 fn reads_are_tried_again_with_growing_pauses() {
     let history = two_snapshots();
     let mut failures: BTreeMap<StoreToken, u32> = BTreeMap::new();
