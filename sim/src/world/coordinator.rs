@@ -343,6 +343,8 @@ impl World {
                 ..
             } => process.user.asked.push(request),
             Notice::Refused { request, .. } => {
+                // It may be any deployment, of several that were asked for.
+                process.user.takes_back = true;
                 if process.user.deploying == Some(request) {
                     process.user.deployed();
                 }

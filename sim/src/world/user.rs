@@ -38,6 +38,8 @@ pub(super) struct User {
     pub(super) deploying: Option<RequestId>,
     /// How often it has asked to go back since a deployment was last answered.
     went_back: u32,
+    /// Something was refused: whom it held for dead by asking for a deployment may run after all.
+    pub(super) takes_back: bool,
     /// Attempts that were just told to start, and until when that may take.
     pub(super) starting: BTreeMap<AttemptId, u64>,
     /// Requests for checkpoints that can be cancelled.
@@ -83,6 +85,7 @@ impl World {
             .iter()
             .map(|(attempt, state)| (*attempt, state.subtask, state.running))
             .collect();
+        let takes_back = process.user.takes_back;
         let mut missing = self.subtasks();
         let mut dead = Vec::new();
         for (attempt, subtask, running) in known {
@@ -90,7 +93,8 @@ impl World {
             match self.instances.get(&attempt) {
                 Some(instance) if !instance.is_declared_dead => {
                     missing.retain(|other| *other != subtask);
-                    if instance.runs() && !running && instance.started_by == id {
+                    let is_told = instance.started_by == id || takes_back;
+                    if instance.runs() && !running && is_told {
                         let leader = id;
                         self.queue
                             .schedule(self.now, Happening::Running(leader, attempt));
