@@ -579,9 +579,10 @@ pub(super) struct Tries {
 
 impl Tries {
     fn one_more(&mut self, failure: &Failure) -> u32 {
-        let count = match failure.kind {
-            FailureKind::Corrupt => &mut self.damaged,
-            _ => &mut self.failed,
+        let count = if failure.kind == FailureKind::Corrupt {
+            &mut self.damaged
+        } else {
+            &mut self.failed
         };
         *count += 1;
         *count

@@ -282,9 +282,12 @@ fn describe_otherwise(
 
 fn condemned_by(commit: &Commit) -> impl Iterator<Item = FileName> + '_ {
     let changes = commit.record().changes.iter();
-    let condemned = changes.filter_map(|change| match change {
-        Change::Condemn { files } => Some(files),
-        _ => None,
+    let condemned = changes.filter_map(|change| {
+        if let Change::Condemn { files } = change {
+            Some(files)
+        } else {
+            None
+        }
     });
     condemned.flatten().copied()
 }
