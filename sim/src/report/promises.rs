@@ -42,6 +42,10 @@ const MEANINGS: &[(&str, &str)] = &[
         "an upload in doubt is repeated under its name only so often.",
     ),
     (
+        "EveryWordIsAnswered",
+        "what an attempt says to the leader that it follows is answered at once, and once.",
+    ),
+    (
         "FailuresAreCounted",
         "one failure in a row more than is tolerated is told, no fewer are, and the pause grows with \
          them.",
