@@ -90,8 +90,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "NewsIsTrue",
-        "what users are told is so, and whoever asked for something hears what became of it before \
-         his coordinator ends.",
+        "what users are told is so, and whoever asked for something hears what became of it once, \
+         before his coordinator ends.",
     ),
     (
         "OnlyTheOwnerDeletes",
