@@ -22,6 +22,7 @@ mod deletes_are_repeated;
 mod doubt_is_bounded;
 mod every_word_is_answered;
 mod failures_are_counted;
+mod first_asked_is_first_served;
 mod garbage_is_collected;
 mod history_is_explained;
 mod honest_are_believed;
@@ -55,6 +56,7 @@ pub use deletes_are_repeated::DeletesAreRepeated;
 pub use doubt_is_bounded::DoubtIsBounded;
 pub use every_word_is_answered::EveryWordIsAnswered;
 pub use failures_are_counted::FailuresAreCounted;
+pub use first_asked_is_first_served::FirstAskedIsFirstServed;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
 pub use honest_are_believed::HonestAreBelieved;
@@ -206,6 +208,7 @@ invariants! {
     doubt_is_bounded: DoubtIsBounded,
     deletes_are_repeated: DeletesAreRepeated,
     every_word_is_answered: EveryWordIsAnswered,
+    first_asked_is_first_served: FirstAskedIsFirstServed,
     news_is_true: NewsIsTrue,
     failures_are_counted: FailuresAreCounted,
     newest_are_retained: NewestAreRetained,

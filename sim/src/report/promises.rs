@@ -51,6 +51,11 @@ const MEANINGS: &[(&str, &str)] = &[
          them.",
     ),
     (
+        "FirstAskedIsFirstServed",
+        "who asks a leader for a checkpoint is served before who asks later, and before the \
+         interval.",
+    ),
+    (
         "GarbageIsCollected",
         "once faults have stopped, whatever no retained checkpoint needs is gone within a bound.",
     ),
