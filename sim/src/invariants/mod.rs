@@ -20,7 +20,9 @@ mod contradictions_are_refused;
 mod declarations_are_whole;
 mod deletes_are_repeated;
 mod doubt_is_bounded;
+mod every_word_is_answered;
 mod failures_are_counted;
+mod first_asked_is_first_served;
 mod garbage_is_collected;
 mod history_is_explained;
 mod honest_are_believed;
@@ -52,7 +54,9 @@ pub use contradictions_are_refused::ContradictionsAreRefused;
 pub use declarations_are_whole::DeclarationsAreWhole;
 pub use deletes_are_repeated::DeletesAreRepeated;
 pub use doubt_is_bounded::DoubtIsBounded;
+pub use every_word_is_answered::EveryWordIsAnswered;
 pub use failures_are_counted::FailuresAreCounted;
+pub use first_asked_is_first_served::FirstAskedIsFirstServed;
 pub use garbage_is_collected::{GarbageIsCollected, Leftovers};
 pub use history_is_explained::HistoryIsExplained;
 pub use honest_are_believed::HonestAreBelieved;
@@ -203,6 +207,8 @@ invariants! {
     honest_are_believed: HonestAreBelieved,
     doubt_is_bounded: DoubtIsBounded,
     deletes_are_repeated: DeletesAreRepeated,
+    every_word_is_answered: EveryWordIsAnswered,
+    first_asked_is_first_served: FirstAskedIsFirstServed,
     news_is_true: NewsIsTrue,
     failures_are_counted: FailuresAreCounted,
     newest_are_retained: NewestAreRetained,

@@ -1,5 +1,5 @@
 //! What coordinators and attempts tell their users is so, and whoever asked for something hears what
-//! became of it before his coordinator ends.
+//! became of it once, before his coordinator ends.
 //!
 //! ```text
 //! asked ──> triggered ──> completed, aborted or unknown ──┐
@@ -48,23 +48,23 @@ impl NewsIsTrue {
                 checkpoint,
             } => {
                 self.under_way.insert((process, *checkpoint));
-                self.requests.retain(|asked| {
-                    asked.0 != process || request.is_none_or(|request| asked.1 != request)
-                });
+                if let Some(request) = request {
+                    self.over(process, *request)?;
+                }
             }
             Notice::Completed { checkpoint } | Notice::Aborted { checkpoint, .. } => {
-                self.under_way.remove(&(process, *checkpoint));
+                self.fate_told(process, *checkpoint)?;
             }
             Notice::Subsumed { checkpoint } if facts.durable.retained.contains_key(checkpoint) => {
                 return Self::broken(format!(
                     "{process} tells that {checkpoint} is subsumed, and it is retained"
                 ));
             }
-            Notice::Refused { request, .. } => self.over(process, *request),
+            Notice::Refused { request, .. } => self.over(process, *request)?,
             Notice::Deployed {
                 request, attempts, ..
             } => {
-                self.over(process, *request);
+                self.over(process, *request)?;
                 let named = &facts.durable.ever_named;
                 let mut told = attempts.iter();
                 let is_so = |(subtask, attempt): &&_| named.get(attempt) == Some(subtask);
@@ -83,7 +83,7 @@ impl NewsIsTrue {
                         request.0
                     ));
                 }
-                self.over(process, *request);
+                self.over(process, *request)?;
             }
             Notice::Unknown {
                 checkpoints,
@@ -91,10 +91,10 @@ impl NewsIsTrue {
                 ..
             } => {
                 for checkpoint in checkpoints {
-                    self.under_way.remove(&(process, *checkpoint));
+                    self.fate_told(process, *checkpoint)?;
                 }
                 for request in requests {
-                    self.over(process, *request);
+                    self.over(process, *request)?;
                 }
             }
             Notice::Deposed { .. } | Notice::Failed { .. } | Notice::Closed => {
@@ -105,9 +105,26 @@ impl NewsIsTrue {
         Ok(())
     }
 
-    fn over(&mut self, process: ProcessId, request: RequestId) {
-        self.requests.remove(&(process, request));
+    /// A request is answered.
+    fn over(&mut self, process: ProcessId, request: RequestId) -> Verdict {
         self.pins.remove(&(process, request));
+        if self.requests.remove(&(process, request)) {
+            return Ok(());
+        }
+        Self::broken(format!(
+            "{process} answers request {}, which nobody has made since it last did",
+            request.0
+        ))
+    }
+
+    /// What became of a checkpoint is told.
+    fn fate_told(&mut self, process: ProcessId, checkpoint: CheckpointId) -> Verdict {
+        if self.under_way.remove(&(process, checkpoint)) {
+            return Ok(());
+        }
+        Self::broken(format!(
+            "{process} tells what became of {checkpoint}, which it has not triggered since it last did"
+        ))
     }
 
     fn ended(&self, process: ProcessId) -> Verdict {
@@ -162,6 +179,7 @@ impl Invariant for NewsIsTrue {
 
 #[cfg(test)]
 mod tests {
+    use stillpoint::protocol::coordinator::RefusalReason;
     use stillpoint::protocol::id::{AttemptId, SubtaskId};
     use stillpoint::protocol::manifest::PinOwner;
 
@@ -224,11 +242,47 @@ mod tests {
                 restore: None,
             })
         };
+        let asked = Fact::DeployAsked(PROCESS, RequestId(1), None);
+        show(&mut invariant, &mut facts, asked.clone()).expect("a wish");
         show(&mut invariant, &mut facts, deployed(0, 1)).expect("it is so");
         for (index, attempt) in [(1, 1), (0, 2)] {
+            show(&mut invariant, &mut facts, asked.clone()).expect("a wish");
             let fact = deployed(index, attempt);
             assert!(show(&mut invariant, &mut facts, fact).is_err());
         }
+    }
+
+    #[test]
+    fn an_answer_that_is_told_twice_breaks_it() {
+        let (mut invariant, mut facts) = (NewsIsTrue::default(), Facts::default());
+        let (checkpoint, request) = (CheckpointId(1), RequestId(1));
+        let mut show = |fact: Fact| show(&mut invariant, &mut facts, fact);
+        let unknown = || {
+            told(Notice::Unknown {
+                checkpoints: Vec::new(),
+                requests: vec![request],
+                broken: None,
+            })
+        };
+        let refused = || {
+            told(Notice::Refused {
+                request,
+                reason: RefusalReason::NotLeading,
+            })
+        };
+        show(Fact::DeployAsked(PROCESS, request, None)).expect("a wish");
+        show(unknown()).expect("an answer");
+        assert!(show(refused()).is_err(), "another answer");
+        show(Fact::CheckpointAsked(PROCESS, request)).expect("another wish");
+        let triggered = Notice::Triggered {
+            request: Some(request),
+            checkpoint,
+        };
+        show(told(triggered.clone())).expect("an answer");
+        show(told(Notice::Completed { checkpoint })).expect("an outcome");
+        assert!(show(told(Notice::Completed { checkpoint })).is_err());
+        assert!(show(told(triggered)).is_err());
+        assert!(show(refused()).is_err());
     }
 
     #[test]

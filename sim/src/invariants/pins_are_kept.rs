@@ -26,6 +26,8 @@ pub struct PinsAreKept {
     wishes: BTreeMap<(ProcessId, RequestId), PinWish>,
     /// What each guest came for. It stays: a guest may end in doubt, and its commit land later.
     guests: BTreeMap<GuestId, PinWish>,
+    /// What each guest has last committed. It may commit again, but not while it has what it wants.
+    met: BTreeMap<GuestId, CheckpointId>,
 }
 
 impl PinsAreKept {
@@ -58,6 +60,10 @@ impl PinsAreKept {
                     "{caller:?} {what} {checkpoint} for {owner}, and nobody wished for that"
                 ));
             }
+            if let Caller::Guest(guest) = caller {
+                self.is_met_once(guest, &pins, &pin.1, begins)?;
+                self.met.insert(guest, pin.0);
+            }
             if begins {
                 pins.insert(pin.clone());
                 self.begun.insert(pin);
@@ -67,6 +73,24 @@ impl PinsAreKept {
             }
         }
         Ok(())
+    }
+
+    /// A guest that does not know what came of its commit looks for that before it commits again.
+    fn is_met_once(
+        &self,
+        guest: GuestId,
+        pins: &BTreeSet<(CheckpointId, PinOwner)>,
+        owner: &PinOwner,
+        begins: bool,
+    ) -> Verdict {
+        let Some(first) = self.met.get(&guest) else {
+            return Ok(());
+        };
+        if pins.contains(&(*first, owner.clone())) != begins {
+            return Ok(());
+        }
+        let what = if begins { "pinned" } else { "unpinned" };
+        Self::broken(format!("{guest} commits again, and has {what} {first}"))
     }
 
     /// Whether the caller commits what was wished of it. A user's wish is met then.
@@ -123,6 +147,14 @@ impl Invariant for PinsAreKept {
                 }
                 let owner = &wish.owner.0;
                 Self::broken(format!("{owner} was told {what}; no record says so"))
+            }
+            Fact::GuestGivesUp(guest, GuestError::NoSuchPin { checkpoint, owner })
+                if self.met.get(guest) == Some(checkpoint) =>
+            {
+                let owner = &owner.0;
+                Self::broken(format!(
+                    "{guest} says that {checkpoint} is not pinned by {owner}; it ended that pin"
+                ))
             }
             Fact::GuestEnded(_, Err(GuestError::NotRetained { checkpoint, .. }))
                 if facts.durable.retained.contains_key(checkpoint) =>
@@ -208,6 +240,46 @@ mod tests {
         show(&mut invariant, &mut facts, pinned).expect("a record says so");
         let unpinned = told(false, Ok(CheckpointId(1)));
         assert!(show(&mut invariant, &mut facts, unpinned).is_err());
+    }
+
+    #[test]
+    fn a_guest_that_pins_twice_breaks_it() {
+        let (mut invariant, mut facts) = completed();
+        let comes = Fact::GuestComes(GUEST, wish(None, true));
+        show(&mut invariant, &mut facts, comes).expect("a wish");
+        let guest = Caller::Guest(GUEST);
+        commit_by(guest, &mut invariant, &mut facts, pin(1)).expect("pins");
+        commit(&mut invariant, &mut facts, vec![complete(2, &[], &[])]).expect("completes");
+        let (mut other, mut others) = (invariant.clone(), facts.clone());
+        assert!(commit_by(guest, &mut other, &mut others, pin(2)).is_err());
+        // Somebody else has ended the first by then.
+        let comes = Fact::GuestComes(GuestId(1), wish(Some(1), false));
+        show(&mut invariant, &mut facts, comes).expect("a wish");
+        commit_by(
+            Caller::Guest(GuestId(1)),
+            &mut invariant,
+            &mut facts,
+            unpin(1),
+        )
+        .expect("unpins");
+        commit_by(guest, &mut invariant, &mut facts, pin(2)).expect("pins again");
+    }
+
+    #[test]
+    fn a_guest_that_denies_its_own_record_breaks_it() {
+        let (mut invariant, mut facts) = completed();
+        ask(&mut invariant, &mut facts, wish(Some(1), true));
+        commit(&mut invariant, &mut facts, pin(1)).expect("asked for");
+        let comes = Fact::GuestComes(GUEST, wish(Some(1), false));
+        show(&mut invariant, &mut facts, comes).expect("a wish");
+        let guest = Caller::Guest(GUEST);
+        commit_by(guest, &mut invariant, &mut facts, unpin(1)).expect("as it wished");
+        let denied = |guest| {
+            let (checkpoint, owner) = (CheckpointId(1), owner());
+            Fact::GuestGivesUp(guest, GuestError::NoSuchPin { checkpoint, owner })
+        };
+        assert!(show(&mut invariant, &mut facts, denied(GUEST)).is_err());
+        show(&mut invariant, &mut facts, denied(GuestId(1))).expect("another one ended it");
     }
 
     #[test]

@@ -66,6 +66,27 @@ pub enum DeleteAnswer {
     Unknown,
 }
 
+/// What kind of thing an attempt says to a leader.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Word {
+    /// A snapshot is stored.
+    Acknowledgement,
+    /// There will be no snapshot.
+    Decline,
+    /// It follows this leader.
+    Attachment,
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Acknowledgement => "acknowledgement",
+            Self::Decline => "decline",
+            Self::Attachment => "attachment",
+        })
+    }
+}
+
 /// Something that has become true.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Fact {
@@ -120,6 +141,16 @@ pub enum Fact {
     /// A coordinator hears an acknowledgement, a decline or an attachment, that was said in this
     /// epoch, and whether it is an acknowledgement as it was made, not garbled.
     SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch, bool),
+    /// A coordinator is about to take what an attempt says in this epoch, of this checkpoint.
+    WordHeard(ProcessId, AttemptId, Option<CheckpointId>, Epoch, Word),
+    /// A coordinator has taken what an attempt said, and all that it says to that is sent.
+    HeardOut(ProcessId),
+    /// A leader tells an attempt what became of a checkpoint.
+    FateSent(ProcessId, AttemptId, CheckpointId),
+    /// A leader tells an attempt that the manifest does not name it.
+    NotNamedSent(ProcessId, AttemptId),
+    /// A user asks a coordinator to close.
+    CloseAsked(ProcessId),
     /// A leader takes an attachment.
     AttachmentTaken(ProcessId, AttemptId),
     /// An attempt hears that nobody knows what became of an upload.
@@ -419,6 +450,11 @@ impl Facts {
             | Fact::SettledHeard(..)
             | Fact::SaidToLeader(..)
             | Fact::AttachmentTaken(..)
+            | Fact::WordHeard(..)
+            | Fact::HeardOut(_)
+            | Fact::FateSent(..)
+            | Fact::NotNamedSent(..)
+            | Fact::CloseAsked(_)
             | Fact::UploadInDoubt(..)
             | Fact::DeleteAnswered(..)
             | Fact::RestoreFailed(..)

@@ -42,9 +42,18 @@ const MEANINGS: &[(&str, &str)] = &[
         "an upload in doubt is repeated under its name only so often.",
     ),
     (
+        "EveryWordIsAnswered",
+        "what an attempt says to the leader that it follows is answered at once, and once.",
+    ),
+    (
         "FailuresAreCounted",
         "one failure in a row more than is tolerated is told, no fewer are, and the pause grows with \
          them.",
+    ),
+    (
+        "FirstAskedIsFirstServed",
+        "who asks a leader for a checkpoint is served before who asks later, and before the \
+         interval.",
     ),
     (
         "GarbageIsCollected",
@@ -86,8 +95,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "NewsIsTrue",
-        "what users are told is so, and whoever asked for something hears what became of it before \
-         his coordinator ends.",
+        "what users are told is so, and whoever asked for something hears what became of it once, \
+         before his coordinator ends.",
     ),
     (
         "OnlyTheOwnerDeletes",

@@ -16,7 +16,7 @@ use super::user::User;
 use super::{Entry, Happening, Start, World, words};
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
-use crate::oracle::facts::{Caller, Fact, ProcessId};
+use crate::oracle::facts::{Caller, Fact, ProcessId, Word};
 use crate::store::Request;
 
 /// How long an attempt may take to be started before its user holds it for dead.
@@ -128,6 +128,9 @@ impl World {
     pub(super) fn drive_coordinator(&mut self, id: ProcessId, event: Event, choices: &mut Choices) {
         let now = self.timestamp();
         self.note_wish(id, &event);
+        if let Event::Close = event {
+            self.fact(Fact::CloseAsked(id));
+        }
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;
         };
@@ -283,7 +286,33 @@ impl World {
             };
             self.tell_of_message(from, id.to_string(), &message);
         }
+        self.note_word(id, &message);
         self.drive_coordinator(id, Event::Received(message), choices);
+        if self.coordinators.contains_key(&id) {
+            self.fact(Fact::HeardOut(id));
+        }
+    }
+
+    /// What an attempt says is to be answered.
+    fn note_word(&mut self, id: ProcessId, message: &Message) {
+        let (attempt, checkpoint, epoch, word) = match message {
+            Message::Acknowledge(said) => {
+                let word = Word::Acknowledgement;
+                (said.attempt, Some(said.checkpoint), said.epoch, word)
+            }
+            Message::Decline(said) => {
+                let word = Word::Decline;
+                (said.attempt, Some(said.checkpoint), said.epoch, word)
+            }
+            Message::Attach(said) => (said.attempt, None, said.epoch, Word::Attachment),
+            Message::Lead(_)
+            | Message::Attached(_)
+            | Message::Trigger(_)
+            | Message::Answered(_)
+            | Message::Notify(_)
+            | Message::NotNamed(_) => return,
+        };
+        self.fact(Fact::WordHeard(id, attempt, checkpoint, epoch, word));
     }
 
     /// An address outlives its process: whoever took it over gets what was meant for the other.

@@ -40,8 +40,16 @@ impl World {
             let said = Fact::ContradictionSaid(from, answered.attempt, answered.checkpoint);
             self.fact(said);
         }
-        if let Message::Attached(_) = &message {
-            self.fact(Fact::AttachmentTaken(from, to));
+        match &message {
+            Message::Attached(_) => self.fact(Fact::AttachmentTaken(from, to)),
+            Message::NotNamed(_) => self.fact(Fact::NotNamedSent(from, to)),
+            Message::Notify(said) => self.fact(Fact::FateSent(from, to, said.checkpoint)),
+            Message::Lead(_)
+            | Message::Attach(_)
+            | Message::Trigger(_)
+            | Message::Acknowledge(_)
+            | Message::Decline(_)
+            | Message::Answered(_) => {}
         }
         let may_be_garbled = self.profile.rate(Fault::GarbledAcknowledgements, false);
         if let Message::Trigger(trigger) = &message
