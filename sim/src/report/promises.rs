@@ -23,7 +23,7 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "ConfigurationIsObeyed",
         "a coordinator has no more checkpoints under way than it may, and retains no more than it \
-         should; nobody makes more requests at once than it may.",
+         should, and what somebody waits to restore; nobody makes more requests at once than it may.",
     ),
     (
         "ContradictionsAreRefused",
