@@ -43,8 +43,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "FailuresAreCounted",
-        "one failure in a row more than is tolerated is told, no fewer are, and the pause grows with \
-         them.",
+        "one failure in a row more than is tolerated is told with the first of them, no fewer are, \
+         and the pause grows with them.",
     ),
     (
         "GarbageIsCollected",
