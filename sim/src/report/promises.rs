@@ -134,6 +134,11 @@ const MEANINGS: &[(&str, &str)] = &[
         "a file that was condemned is never part of a checkpoint that completes afterwards.",
     ),
     (
+        "TroubleIsTold",
+        "a commit in doubt, a snapshot left out, and a commit, snapshot or load that fails are told \
+         when it is so.",
+    ),
+    (
         "UploadsAreSecured",
         "an attempt uploads only what its snapshot holds on the local disk.",
     ),
