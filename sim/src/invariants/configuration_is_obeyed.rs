@@ -1,6 +1,6 @@
 //! A coordinator does what it is configured to: it has no more checkpoints under way than it may,
 //! retains no more than it should, and remembers no more condemned files and no longer a tail of
-//! records than it may. Requests under way, pages and pins are counted by the world (`limits`).
+//! records than it may. What somebody asks to restore it keeps until that is answered. Requests under way, pages and pins are counted by the world (`limits`).
 //!
 //! The pause before a periodic checkpoint grows with failures, and is theirs to judge:
 //! `FailuresAreCounted`.
@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::coordinator::Notice;
-use stillpoint::protocol::id::{CheckpointId, RequestId};
-use stillpoint::protocol::manifest::Change;
+use stillpoint::protocol::id::{CheckpointId, ManifestName, RequestId, Version};
+use stillpoint::protocol::manifest::{Change, Record};
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts, ProcessId};
+use crate::oracle::facts::{Caller, Fact, Facts, ProcessId};
 
 /// After how many commits of a leader without faults the tail must have become short.
 const QUIET_COMMITS: u32 = 16;
@@ -30,6 +30,9 @@ pub struct ConfigurationIsObeyed {
     to_restore: BTreeMap<(ProcessId, RequestId), CheckpointId>,
     /// What was to be restored when the completion that comes next may have been built.
     was_to_restore: BTreeSet<CheckpointId>,
+    /// What each coordinator was to restore when it built a record of this version for the first
+    /// time.
+    built_knowing: BTreeMap<ProcessId, (Version, BTreeSet<CheckpointId>)>,
     /// Commits of this leader since everything settled then.
     quiet_commits: u32,
 }
@@ -55,6 +58,45 @@ impl ConfigurationIsObeyed {
     fn restore_is_over(&mut self, process: ProcessId, request: RequestId) {
         let over = self.to_restore.remove(&(process, request));
         self.was_to_restore.extend(over);
+    }
+
+    /// A record is put as soon as it is built. One that failed may be built anew for the same version,
+    /// and knows more by then: only what the first of them knew is sure.
+    fn built(&mut self, process: ProcessId, name: ManifestName) {
+        let known = self.built_knowing.get(&process);
+        if known.is_some_and(|(version, _)| name.version <= *version) {
+            return;
+        }
+        let of_process = (process, RequestId(0))..=(process, RequestId(u64::MAX));
+        let wanted = self.to_restore.range(of_process);
+        let wanted: BTreeSet<_> = wanted.map(|(_, checkpoint)| *checkpoint).collect();
+        if wanted.is_empty() {
+            self.built_knowing.remove(&process);
+        } else {
+            self.built_knowing.insert(process, (name.version, wanted));
+        }
+    }
+
+    /// What was to be restored before a record was built is not subsumed by it.
+    fn keeps_what_is_wanted(&self, caller: Caller, record: &Record) -> Verdict {
+        let Caller::Coordinator(process) = caller else {
+            return Ok(());
+        };
+        let known = self.built_knowing.get(&process);
+        let Some((_, wanted)) = known.filter(|(version, _)| *version == record.version) else {
+            return Ok(());
+        };
+        for change in &record.changes {
+            if let Change::Subsume { checkpoints } = change
+                && let Some(gone) = checkpoints.iter().find(|gone| wanted.contains(gone))
+            {
+                return Self::broken(format!(
+                    "{process} subsumes {gone} by the record of {}, and was asked to restore it before",
+                    record.version
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// While faults strike, the whole manifest may not find its way into the store.
@@ -132,6 +174,11 @@ impl Invariant for ConfigurationIsObeyed {
                 self.restore_is_over(*process, *request);
                 Ok(())
             }
+            Fact::ManifestPutAsked(Caller::Coordinator(process), name) => {
+                self.built(*process, *name);
+                Ok(())
+            }
+            Fact::Committing(caller, record) => self.keeps_what_is_wanted(*caller, record),
             Fact::CurrentNames(names) if is_settled(facts) => self.tail(facts, names.len()),
             Fact::Committed(record) => {
                 let (condemned, may) =
@@ -145,6 +192,7 @@ impl Invariant for ConfigurationIsObeyed {
                     // Nothing that an older leader has built is committed any more.
                     self.to_restore.clear();
                     self.was_to_restore.clear();
+                    self.built_knowing.clear();
                 }
                 // What a pin kept goes with the first completion after its end.
                 if has(|change| matches!(change, Change::Complete(_)))
@@ -265,5 +313,38 @@ mod tests {
         commit(&mut invariant, &mut facts, vec![completes, subsume]).expect("built before");
         let completes = complete(4, &[file(1, 4)], &[]);
         assert!(commit(&mut invariant, &mut facts, vec![completes]).is_err());
+    }
+
+    #[test]
+    fn what_is_to_be_restored_is_not_subsumed() {
+        let wanted = CheckpointId(1);
+        let history = |asked_before: bool| {
+            let (mut invariant, mut facts) = (ConfigurationIsObeyed::default(), Facts::default());
+            commit(&mut invariant, &mut facts, begin()).expect("begins");
+            let completes = complete(1, &[file(1, 1)], &[]);
+            commit(&mut invariant, &mut facts, vec![completes]).expect("completes");
+            let name = ManifestName {
+                version: facts.durable.version.next(),
+                epoch: stillpoint::protocol::id::Epoch(1),
+                nonce: stillpoint::protocol::id::Nonce(3),
+            };
+            let asked = Fact::DeployAsked(LEADER, RequestId(1), Some(wanted));
+            let put = Fact::ManifestPutAsked(Caller::Coordinator(LEADER), name);
+            let both = if asked_before {
+                [asked, put]
+            } else {
+                [put, asked]
+            };
+            for fact in both {
+                show(&mut invariant, &mut facts, fact).expect("nothing is lost yet");
+            }
+            let subsume = Change::Subsume {
+                checkpoints: vec![wanted],
+            };
+            let completes = complete(2, &[file(1, 2)], &[]);
+            commit(&mut invariant, &mut facts, vec![completes, subsume])
+        };
+        history(false).expect("it was built before");
+        assert!(history(true).is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! Failures in a row are counted as they should be: one more than is tolerated is told, no fewer
-//! are, and the pause before the next periodic checkpoint grows with them.
+//! are, with the first of them and its reason, and the pause before the next periodic checkpoint grows with them.
 //!
 //! The rules are Flink's (`CheckpointFailureManager`), told once more here: only trouble of the
 //! checkpoint itself counts, a commit in doubt among it, each checkpoint once, and a success forgets
@@ -13,19 +13,29 @@ use stillpoint::protocol::id::CheckpointId;
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Fact, Facts, ProcessId};
 
+/// Too many failures: how many, the first of them, and its reason.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct TooMany {
+    failures: u32,
+    checkpoint: Option<CheckpointId>,
+    first: AbortReason,
+}
+
 /// What one coordinator has failed at.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Counted {
     /// Since the last success, and since too many were told.
     failed: BTreeSet<CheckpointId>,
+    /// The first of them, and its reason.
+    first: Option<(CheckpointId, AbortReason)>,
     /// Since the last success.
     in_a_row: u32,
     last_success: CheckpointId,
     /// How many are to be told, and since when.
-    owed: Option<(u32, u64)>,
+    owed: Option<(TooMany, u64)>,
     /// How many were told and are to be accounted for, and since when: the abort of the last of them
     /// is told in the same moment.
-    told: Option<(u32, u64)>,
+    told: Option<(TooMany, u64)>,
     /// When a checkpoint last ended, and the pause from then on.
     last_end: Option<(u64, u64)>,
 }
@@ -39,8 +49,11 @@ impl Counted {
     /// What is owed was told, unless the moment is over.
     fn settle(&mut self, facts: &Facts) -> Result<(), String> {
         self.check(facts)?;
-        let failures = |of: Option<(u32, u64)>| of.map(|(failures, _)| failures);
-        if failures(self.owed) == failures(self.told) {
+        let is_same = match (&self.owed, &self.told) {
+            (Some((owed, _)), Some((told, _))) => owed == told,
+            _ => false,
+        };
+        if is_same {
             (self.owed, self.told) = (None, None);
         }
         Ok(())
@@ -49,27 +62,34 @@ impl Counted {
     /// So many failures are to be told now.
     fn owes(&mut self, facts: &Facts, failures: u32) -> Result<(), String> {
         self.check(facts)?;
-        self.owed = Some((failures, facts.now));
+        if let Some((checkpoint, first)) = self.first.take() {
+            let too_many = TooMany {
+                failures,
+                checkpoint: Some(checkpoint),
+                first,
+            };
+            self.owed = Some((too_many, facts.now));
+        }
         self.failed.clear();
         self.settle(facts)
     }
 
     /// So many failures were told.
-    fn told(&mut self, facts: &Facts, failures: u32) -> Result<(), String> {
+    fn told(&mut self, facts: &Facts, too_many: TooMany) -> Result<(), String> {
         self.check(facts)?;
-        self.told = Some((failures, facts.now));
+        self.told = Some((too_many, facts.now));
         self.settle(facts)
     }
 
     /// What is wrong once the moment is over.
     fn check(&self, facts: &Facts) -> Result<(), String> {
-        match (self.owed, self.told) {
-            (_, Some((told, at))) if at < facts.now => Err(format!(
-                "tells of {told} failures in a row, {} are to be told",
-                self.owed.map_or(0, |(owed, _)| owed)
+        match (&self.owed, &self.told) {
+            (owed, Some((told, at))) if *at < facts.now => Err(format!(
+                "tells of {told:?} in a row, and to be told is {:?}",
+                owed.as_ref().map(|(owed, _)| owed)
             )),
-            (Some((owed, since)), _) if since < facts.now => {
-                Err(format!("has not told of {owed} failures in a row"))
+            (Some((owed, since)), _) if *since < facts.now => {
+                Err(format!("has not told of {owed:?} in a row"))
             }
             _ => Ok(()),
         }
@@ -83,11 +103,20 @@ pub struct FailuresAreCounted {
 }
 
 impl FailuresAreCounted {
-    fn failed(&mut self, facts: &Facts, process: ProcessId, checkpoint: CheckpointId) -> Verdict {
+    fn failed(
+        &mut self,
+        facts: &Facts,
+        process: ProcessId,
+        checkpoint: CheckpointId,
+        reason: &AbortReason,
+    ) -> Verdict {
         let counted = self.of.entry(process).or_default();
         if checkpoint <= counted.last_success || !counted.failed.insert(checkpoint) {
             return Ok(());
         }
+        counted
+            .first
+            .get_or_insert_with(|| (checkpoint, reason.clone()));
         counted.in_a_row += 1;
         let failures = u32::try_from(counted.failed.len()).unwrap_or(u32::MAX);
         if failures <= facts.config.tolerable_failures {
@@ -106,6 +135,7 @@ impl FailuresAreCounted {
         if checkpoint > counted.last_success {
             counted.last_success = checkpoint;
             counted.failed.clear();
+            counted.first = None;
             counted.in_a_row = 0;
         }
         counted.ended(facts);
@@ -150,19 +180,32 @@ impl Invariant for FailuresAreCounted {
         match notice {
             Notice::Aborted { checkpoint, reason } => {
                 if is_trouble(reason) {
-                    self.failed(facts, *process, *checkpoint)?;
+                    self.failed(facts, *process, *checkpoint, reason)?;
                 }
                 self.of.entry(*process).or_default().ended(facts);
             }
-            Notice::InDoubt { checkpoints, .. } => {
+            Notice::InDoubt {
+                checkpoints,
+                failure,
+            } => {
+                let reason = AbortReason::CommitFailed(failure.clone());
                 for checkpoint in checkpoints {
-                    self.failed(facts, *process, *checkpoint)?;
+                    self.failed(facts, *process, *checkpoint, &reason)?;
                 }
             }
             Notice::Completed { checkpoint } => self.completed(facts, *process, *checkpoint),
-            Notice::TooManyFailures { failures, .. } => {
+            Notice::TooManyFailures {
+                failures,
+                checkpoint,
+                first,
+            } => {
                 let counted = self.of.entry(*process).or_default();
-                let verdict = counted.told(facts, *failures);
+                let too_many = TooMany {
+                    failures: *failures,
+                    checkpoint: *checkpoint,
+                    first: first.clone(),
+                };
+                let verdict = counted.told(facts, too_many);
                 return Self::judged(*process, verdict);
             }
             Notice::Triggered {
@@ -184,6 +227,9 @@ impl Invariant for FailuresAreCounted {
 
 #[cfg(test)]
 mod tests {
+    use stillpoint::protocol::answer::{Failure, FailureKind};
+    use stillpoint::protocol::id::SubtaskId;
+
     use super::super::testing::*;
     use super::*;
 
@@ -195,14 +241,40 @@ mod tests {
     }
 
     fn told(failures: u32) -> Fact {
-        Fact::Told(
-            PROCESS,
-            Notice::TooManyFailures {
-                failures,
-                checkpoint: None,
-                first: AbortReason::Expired,
-            },
-        )
+        told_of(failures, 1, AbortReason::Expired)
+    }
+
+    fn told_of(failures: u32, first_id: u64, first: AbortReason) -> Fact {
+        let notice = Notice::TooManyFailures {
+            failures,
+            checkpoint: Some(CheckpointId(first_id)),
+            first,
+        };
+        Fact::Told(PROCESS, notice)
+    }
+
+    #[test]
+    fn another_first_failure_than_the_first_breaks_it() {
+        let declined = || {
+            let failure = Failure::new(FailureKind::Other, "disk");
+            AbortReason::Declined(SubtaskId::default(), failure)
+        };
+        let history = |told: Fact| {
+            let (mut invariant, mut facts) = (FailuresAreCounted::default(), Facts::default());
+            facts.config.tolerable_failures = 1;
+            for fact in [
+                aborted(1, declined()),
+                aborted(2, AbortReason::Expired),
+                told,
+            ] {
+                show(&mut invariant, &mut facts, fact).expect("the moment is not over");
+            }
+            facts.now += 1;
+            invariant.check(&facts)
+        };
+        history(told_of(2, 1, declined())).expect("it is so");
+        assert!(history(told_of(2, 2, declined())).is_err());
+        assert!(history(told_of(2, 1, AbortReason::Expired)).is_err());
     }
 
     #[test]

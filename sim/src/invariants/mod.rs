@@ -42,6 +42,7 @@ mod retained_is_recoverable;
 mod stale_is_powerless;
 mod times_are_obeyed;
 mod tombstone_is_never_referred_to;
+mod trouble_is_told;
 
 use std::fmt;
 
@@ -75,6 +76,7 @@ pub use retained_is_recoverable::RetainedIsRecoverable;
 pub use stale_is_powerless::StaleIsPowerless;
 pub use times_are_obeyed::TimesAreObeyed;
 pub use tombstone_is_never_referred_to::TombstoneIsNeverReferredTo;
+pub use trouble_is_told::TroubleIsTold;
 
 use crate::oracle::facts::{Fact, Facts};
 
@@ -213,6 +215,7 @@ invariants! {
     failures_are_counted: FailuresAreCounted,
     newest_are_retained: NewestAreRetained,
     times_are_obeyed: TimesAreObeyed,
+    trouble_is_told: TroubleIsTold,
     history_is_explained: HistoryIsExplained,
 }
 

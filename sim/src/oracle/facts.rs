@@ -121,6 +121,15 @@ pub enum Fact {
     /// Somebody hears that this object, or the list of them, can't be read, which is not to say that
     /// it is not there.
     ReadFailed(Caller, Option<ObjectName>, FailureKind),
+    /// Somebody hears what this object holds, or what the list of them does, or that it is not there.
+    ReadAnswered(Caller, Option<ObjectName>),
+    /// Somebody hears that `CURRENT` names this snapshot as the newest, and this record as the last.
+    CurrentHeard(Caller, Option<ManifestName>, Option<ManifestName>),
+    /// Somebody asks for a manifest object to read.
+    ManifestReadAsked(Caller, ManifestName),
+    /// Somebody hears that a manifest object was not stored for certain, and will not be however often
+    /// it is tried.
+    PutFailedForGood(Caller, ManifestName),
     /// An attempt asks to store a file.
     UploadAsked(AttemptId, FileName, ContentId),
     /// A cut was taken.
@@ -434,6 +443,10 @@ impl Facts {
             | Fact::DeleteCarriedOut(_)
             | Fact::ManifestDeleteAsked(..)
             | Fact::SwapAsked(..)
+            | Fact::ReadAnswered(..)
+            | Fact::CurrentHeard(..)
+            | Fact::ManifestReadAsked(..)
+            | Fact::PutFailedForGood(..)
             | Fact::CheckpointAsked(..)
             | Fact::PinAsked(..)
             | Fact::CoordinatorStandsStill(..)

@@ -23,7 +23,7 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "ConfigurationIsObeyed",
         "a coordinator has no more checkpoints under way than it may, and retains no more than it \
-         should; nobody makes more requests at once than it may.",
+         should, and what somebody waits to restore; nobody makes more requests at once than it may.",
     ),
     (
         "ContradictionsAreRefused",
@@ -47,8 +47,8 @@ const MEANINGS: &[(&str, &str)] = &[
     ),
     (
         "FailuresAreCounted",
-        "one failure in a row more than is tolerated is told, no fewer are, and the pause grows with \
-         them.",
+        "one failure in a row more than is tolerated is told with the first of them, no fewer are, \
+         and the pause grows with them.",
     ),
     (
         "FirstAskedIsFirstServed",
@@ -141,6 +141,11 @@ const MEANINGS: &[(&str, &str)] = &[
     (
         "TombstoneIsNeverReferredTo",
         "a file that was condemned is never part of a checkpoint that completes afterwards.",
+    ),
+    (
+        "TroubleIsTold",
+        "a commit in doubt, a snapshot left out, and a commit, snapshot or load that fails are told \
+         when it is so.",
     ),
     (
         "UploadsAreSecured",

@@ -223,6 +223,14 @@ impl World {
             (Request::Call(StoreCall::Swap { name, .. }), _) => {
                 self.fact(Fact::SwapAsked(caller, *name));
             }
+            (
+                Request::Call(StoreCall::Read {
+                    token: StoreToken::ReadManifest(name),
+                }),
+                Caller::Coordinator(_),
+            ) => {
+                self.fact(Fact::ManifestReadAsked(caller, *name));
+            }
             (Request::Upload { name, content }, Caller::Attempt(attempt)) => {
                 self.fact(Fact::UploadAsked(attempt, *name, *content));
             }
@@ -416,22 +424,6 @@ impl World {
         }
     }
 
-    /// Somebody hears that something can't be read.
-    fn note_failed_read(&mut self, caller: Caller, response: &Response) {
-        let Response::Call { token, answer } = response else {
-            return;
-        };
-        let name = token.reads();
-        let reads = name.is_some() || matches!(token, StoreToken::List(_));
-        if let Answer::Failed(failure) | Answer::Unknown(failure) = answer
-            && reads
-            && failure.kind != FailureKind::NotFound
-            && self.lives(caller)
-        {
-            self.fact(Fact::ReadFailed(caller, name, failure.kind));
-        }
-    }
-
     pub(super) fn take_effects(&mut self, effects: &[Effect], operation: Option<&Operation>) {
         for effect in effects {
             if let Some(operation) = operation {
@@ -540,6 +532,7 @@ impl World {
         self.tell_of_answer(caller, &response);
         self.count_answer(caller, &response);
         self.note_failed_read(caller, &response);
+        self.note_store_heard(caller, &response);
         match (caller, response) {
             (Caller::Coordinator(process), Response::Call { token, mut answer }) => {
                 if self.profile.is_modelled {

@@ -40,6 +40,7 @@ pub mod frames;
 mod garble;
 mod guest;
 mod happening;
+mod heard;
 mod journal;
 mod limits;
 mod modelled;
