@@ -70,11 +70,7 @@ impl ConfigurationIsObeyed {
         let of_process = (process, RequestId(0))..=(process, RequestId(u64::MAX));
         let wanted = self.to_restore.range(of_process);
         let wanted: BTreeSet<_> = wanted.map(|(_, checkpoint)| *checkpoint).collect();
-        if wanted.is_empty() {
-            self.built_knowing.remove(&process);
-        } else {
-            self.built_knowing.insert(process, (name.version, wanted));
-        }
+        self.built_knowing.insert(process, (name.version, wanted));
     }
 
     /// What was to be restored before a record was built is not subsumed by it.
