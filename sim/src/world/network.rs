@@ -86,10 +86,8 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
-        let mut message = self.garbled(leader, message, choices);
-        if self.profile.is_modelled {
-            self.strip_packs(&mut message);
-        }
+        // What the attempt itself has said, whatever becomes of it: of files that somebody else adds
+        // it knows nothing.
         if let Message::Acknowledge(acknowledge) = &message {
             let names = acknowledge.files.named().iter().map(|file| file.name);
             self.fact(Fact::Acknowledged(
@@ -97,6 +95,10 @@ impl World {
                 acknowledge.checkpoint,
                 names.filter(|name| name.attempt == from).collect(),
             ));
+        }
+        let mut message = self.garbled(leader, message, choices);
+        if self.profile.is_modelled {
+            self.strip_packs(&mut message);
         }
         if let Message::Attach(attach) = &message {
             let names = attach.declared.iter().flat_map(|(_, names)| names);
