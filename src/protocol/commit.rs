@@ -196,6 +196,12 @@ impl Commit {
         self.name
     }
 
+    /// What `CURRENT` holds once it is done and nobody else has committed since.
+    #[must_use]
+    pub fn written(&self) -> &Current {
+        &self.next
+    }
+
     /// What it commits.
     #[must_use]
     pub fn record(&self) -> &Record {

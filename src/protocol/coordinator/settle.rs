@@ -200,13 +200,17 @@ impl Coordinator {
     }
 
     /// Applies the record whose commit is done. Returns the files that became tombstones.
+    ///
+    /// What it wrote is what the next commit builds on, until the records are read that others have
+    /// committed since: a record follows no older one. Its tag is not known, nor needed then, as that
+    /// of an older `CURRENT` is refused as well.
     pub(super) fn apply_committed(&mut self) -> Vec<FileName> {
         let commit = self
             .commits
             .commit
             .take()
             .expect("a commit that is done was under way");
-        let name = commit.name();
+        let (name, written) = (commit.name(), commit.written().clone());
         let record = commit.into_record();
         let confirmed = self
             .confirmed
@@ -215,6 +219,9 @@ impl Coordinator {
         if let Err(error) = confirmed.manifest.apply_checked(&record) {
             panic!("{name} is committed and does not apply: {error}");
         }
+        let obsolete = confirmed.current.obsolete_after(&written);
+        confirmed.current = written;
+        self.discard_manifest_objects(obsolete);
         let condemned = record.changes.iter().flat_map(Change::condemned);
         condemned.copied().collect()
     }

@@ -529,10 +529,20 @@ fn a_leader_that_misses_a_guests_record_learns_that_it_is_deposed() {
 /// while, and `CURRENT` is asked anew: the leader builds on all of it or on nothing.
 #[test]
 fn a_leader_that_could_read_only_some_of_the_guests_records_goes_on() {
+    go_on_after_guests(Swaps::Hold);
+}
+
+/// The same, but its own record came before theirs, and only `CURRENT` tells it so.
+#[test]
+fn a_leader_whose_commit_was_found_done_builds_on_what_it_wrote() {
+    go_on_after_guests(Swaps::LoseReply);
+}
+
+fn go_on_after_guests(swaps: Swaps) {
     let mut world = World::running(config(), 1);
     let first = world.complete(&[1], &[]);
     let checkpoint = world.trigger();
-    world.store.swaps = Some(Swaps::Hold);
+    world.store.swaps = Some(swaps);
     let _ = world.acknowledge(checkpoint, &[2], &[]);
     world.store.swaps = None;
     let mut newest = None;
