@@ -209,7 +209,7 @@ mod tests {
         let heard = heard(Word::Acknowledgement, Some(CHECKPOINT));
         let once = [heard.clone(), answer.clone(), Fact::HeardOut(LEADER)];
         assert!(holds(&once));
-        assert!(!holds(&[&once[..], &[answer.clone()]].concat()));
+        assert!(!holds(&[&once[..], std::slice::from_ref(&answer)].concat()));
         assert!(!holds(&[heard, answer.clone(), answer]));
     }
 
