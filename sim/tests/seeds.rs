@@ -7,7 +7,6 @@
     reason = "a failing test stops, and says what it runs"
 )]
 
-use stillpoint_sim::choice::Choices;
 use stillpoint_sim::invariants::Violation;
 use stillpoint_sim::profile::{Length, Profile};
 use stillpoint_sim::reproduce::{Reproduction, length_name};
@@ -19,15 +18,14 @@ const SHORT_SEEDS: u64 = 4_000;
 /// How many long ones.
 const LONG_SEEDS: u64 = 10;
 
-fn told(seed: u64, length: Length, violation: &Violation) -> String {
+fn told(seed: u64, length: Length, profile: &Profile, violation: &Violation) -> String {
     let run = Reproduction {
         seed,
         length,
         hold_open: None,
     };
     format!(
-        "{violation}\n{run}\n{}\nSTILLPOINT_SEED={seed} cargo test -p stillpoint-sim --test seeds\n{}",
-        Profile::draw(&mut Choices::seeded(seed), length),
+        "{violation}\n{run}\n{profile}\nSTILLPOINT_SEED={seed} cargo test -p stillpoint-sim --test seeds\n{}",
         run.command("replay")
     )
 }
@@ -52,8 +50,8 @@ fn hold(length: Length, seeds: std::ops::Range<u64>) {
     // A machine's assertion is caught and reported with its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let failures = side_by_side::on_threads(side_by_side::processors(), &seeds, |seed| {
-        let violation = run_seed(*seed, length).violation?;
-        Some(told(*seed, length, &violation))
+        let ended = run_seed(*seed, length);
+        Some(told(*seed, length, &ended.profile, &ended.violation?))
     });
     let _ = std::panic::take_hook();
     let failures: Vec<String> = failures.into_iter().flatten().collect();

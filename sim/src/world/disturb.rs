@@ -16,17 +16,6 @@ use crate::store::Store;
 /// The unit of how long a process stands still, in microseconds.
 const PAUSE: u64 = 60_000;
 
-/// What stays damaged when everything else has healed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Permanent {
-    /// Nothing.
-    Nothing,
-    /// One worker never comes back.
-    DeadWorker,
-    /// Every delete hangs for ever.
-    HangingDeletes,
-}
-
 impl World {
     /// Something may go wrong now.
     pub(super) fn disturb(&mut self, choices: &mut Choices) {
@@ -223,22 +212,17 @@ impl World {
         for worker in &mut self.workers {
             worker.paused_until = worker.paused_until.min(now);
         }
-        let permanent = match choices.weighted(&[4, 1, 1], Label::Permanent) {
-            1 if self.workers.len() > 1 => Permanent::DeadWorker,
-            2 => Permanent::HangingDeletes,
-            _ => Permanent::Nothing,
-        };
-        match permanent {
-            Permanent::Nothing => {}
-            Permanent::DeadWorker => {
+        match choices.weighted(&[4, 1, 1], Label::Permanent) {
+            1 if self.workers.len() > 1 => {
                 self.note(Situation::WorkerDeadForGood, true);
                 self.crash_worker(0);
                 self.workers[0].is_gone = true;
             }
-            Permanent::HangingDeletes => {
+            2 => {
                 self.note(Situation::DeletesHangForGood, true);
                 self.deletes_hang = true;
             }
+            _ => {}
         }
         self.stop_zombies();
         self.ensure_coordinator(0);
