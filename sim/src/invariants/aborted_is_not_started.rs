@@ -49,10 +49,6 @@ impl Invariant for AbortedIsNotStarted {
         }
         Ok(())
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

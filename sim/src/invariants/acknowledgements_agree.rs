@@ -28,10 +28,6 @@ impl Invariant for AcknowledgementsAgree {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 /// Whether an acknowledgement of this checkpoint by an attempt of this subtask was garbled.

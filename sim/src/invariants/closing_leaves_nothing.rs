@@ -110,10 +110,6 @@ impl Invariant for ClosingLeavesNothing {
         }
         Ok(())
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -57,10 +57,6 @@ impl Invariant for CompletedIsMonotone {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

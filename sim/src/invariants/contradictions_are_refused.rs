@@ -4,9 +4,10 @@
 use std::collections::BTreeSet;
 
 use stillpoint::protocol::id::{AttemptId, CheckpointId};
+use stillpoint::protocol::message;
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts, ProcessId};
+use crate::oracle::facts::{Fact, Facts, ProcessId, Word};
 
 /// The promise, with the acknowledgements that each coordinator has heard as they were made.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -19,10 +20,16 @@ impl Invariant for ContradictionsAreRefused {
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::SaidToLeader(process, attempt, Some(checkpoint), _, true) => {
+            Fact::WordHeard(
+                process,
+                attempt,
+                Some(checkpoint),
+                _,
+                Word::Acknowledgement { is_honest: true },
+            ) => {
                 self.honest.insert((*process, *attempt, *checkpoint));
             }
-            Fact::AnswerSent(process, attempt, checkpoint, true)
+            Fact::AnswerSent(process, attempt, checkpoint, message::Verdict::Accepted)
                 if !self.honest.contains(&(*process, *attempt, *checkpoint))
                     && !facts.completed.contains(checkpoint) =>
             {
@@ -32,10 +39,6 @@ impl Invariant for ContradictionsAreRefused {
             }
             _ => {}
         }
-        Ok(())
-    }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
         Ok(())
     }
 }
@@ -54,9 +57,17 @@ mod tests {
         let (process, attempt) = (ProcessId(0), AttemptId(1));
         let said = |id, is_honest| {
             let checkpoint = Some(CheckpointId(id));
-            Fact::SaidToLeader(process, attempt, checkpoint, Epoch(1), is_honest)
+            let word = Word::Acknowledgement { is_honest };
+            Fact::WordHeard(process, attempt, checkpoint, Epoch(1), word)
         };
-        let answer = |id, is_taken| Fact::AnswerSent(process, attempt, CheckpointId(id), is_taken);
+        let answer = |id, is_taken| {
+            let verdict = if is_taken {
+                message::Verdict::Accepted
+            } else {
+                message::Verdict::NotPending
+            };
+            Fact::AnswerSent(process, attempt, CheckpointId(id), verdict)
+        };
         for fact in [
             said(1, true),
             answer(1, true),

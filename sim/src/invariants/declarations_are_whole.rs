@@ -44,10 +44,6 @@ impl Invariant for DeclarationsAreWhole {
         }
         Ok(())
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

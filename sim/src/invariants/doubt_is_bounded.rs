@@ -32,10 +32,6 @@ impl Invariant for DoubtIsBounded {
         }
         Ok(())
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -140,21 +140,19 @@ impl Invariant for EveryWordIsAnswered {
         }
         Ok(())
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use stillpoint::protocol::id::Epoch;
+    use stillpoint::protocol::message;
 
     use super::super::testing::*;
     use super::*;
 
     const ATTEMPT: AttemptId = AttemptId(1);
     const CHECKPOINT: CheckpointId = CheckpointId(1);
+    const ACKNOWLEDGEMENT: Word = Word::Acknowledgement { is_honest: true };
 
     fn leading() -> (EveryWordIsAnswered, Facts) {
         let (mut invariant, mut facts) = (EveryWordIsAnswered::default(), Facts::default());
@@ -185,10 +183,10 @@ mod tests {
         let (out, about) = (Fact::HeardOut(LEADER), Some(CHECKPOINT));
         let not_named = Fact::NotNamedSent(LEADER, ATTEMPT);
         let fate = Fact::FateSent(LEADER, ATTEMPT, CHECKPOINT);
-        let answer = Fact::AnswerSent(LEADER, ATTEMPT, CHECKPOINT, true);
+        let answer = Fact::AnswerSent(LEADER, ATTEMPT, CHECKPOINT, message::Verdict::Accepted);
         let attached = Fact::AttachmentTaken(LEADER, ATTEMPT);
         for (word, about, answers) in [
-            (Word::Acknowledgement, about, vec![&answer, &not_named]),
+            (ACKNOWLEDGEMENT, about, vec![&answer, &not_named]),
             (Word::Decline, about, vec![&answer, &fate, &not_named]),
             (Word::Attachment, None, vec![&attached, &not_named]),
         ] {
@@ -205,8 +203,8 @@ mod tests {
 
     #[test]
     fn answers_that_nobody_waits_for_break_it() {
-        let answer = Fact::AnswerSent(LEADER, ATTEMPT, CHECKPOINT, true);
-        let heard = heard(Word::Acknowledgement, Some(CHECKPOINT));
+        let answer = Fact::AnswerSent(LEADER, ATTEMPT, CHECKPOINT, message::Verdict::Accepted);
+        let heard = heard(ACKNOWLEDGEMENT, Some(CHECKPOINT));
         let once = [heard.clone(), answer.clone(), Fact::HeardOut(LEADER)];
         assert!(holds(&once));
         assert!(!holds(&[&once[..], std::slice::from_ref(&answer)].concat()));
@@ -216,7 +214,7 @@ mod tests {
     #[test]
     fn nobody_has_to_answer_what_is_not_his() {
         let out = Fact::HeardOut(LEADER);
-        let never = heard(Word::Acknowledgement, Some(CheckpointId(2)));
+        let never = heard(ACKNOWLEDGEMENT, Some(CheckpointId(2)));
         assert!(holds(&[never, out.clone()]));
         let decline = heard(Word::Decline, Some(CHECKPOINT));
         assert!(holds(&[Fact::CloseAsked(LEADER), decline, out.clone()]));

@@ -1,5 +1,6 @@
 //! Failures in a row are counted as they should be: one more than is tolerated is told, no fewer
-//! are, with the first of them and its reason, and the pause before the next periodic checkpoint grows with them.
+//! are, with the first of them and its reason, and the pause before the next periodic checkpoint
+//! grows with them.
 //!
 //! The rules are Flink's (`CheckpointFailureManager`), told once more here: only trouble of the
 //! checkpoint itself counts, a commit in doubt among it, each checkpoint once, and a success forgets

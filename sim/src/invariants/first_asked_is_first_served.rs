@@ -73,10 +73,6 @@ impl Invariant for FirstAskedIsFirstServed {
         }
         Ok(())
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -67,10 +67,6 @@ impl Invariant for HistoryIsExplained {
             Err(what) => Self::broken(what),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@
 use std::collections::BTreeSet;
 
 use stillpoint::protocol::id::{AttemptId, CheckpointId};
+use stillpoint::protocol::message;
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts, ProcessId};
+use crate::oracle::facts::{Fact, Facts, ProcessId, Word};
 
 /// The promise, with what each coordinator has heard that was garbled.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -21,10 +22,16 @@ impl Invariant for HonestAreBelieved {
 
     fn observe(&mut self, _facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::SaidToLeader(process, attempt, Some(checkpoint), _, false) => {
+            Fact::WordHeard(
+                process,
+                attempt,
+                Some(checkpoint),
+                _,
+                Word::Acknowledgement { is_honest: false },
+            ) => {
                 self.garbled.insert((*process, *attempt, *checkpoint));
             }
-            Fact::ContradictionSaid(process, attempt, checkpoint)
+            Fact::AnswerSent(process, attempt, checkpoint, message::Verdict::Contradiction(_))
                 if !self.garbled.contains(&(*process, *attempt, *checkpoint)) =>
             {
                 return Self::broken(format!(
@@ -34,10 +41,6 @@ impl Invariant for HonestAreBelieved {
             }
             _ => {}
         }
-        Ok(())
-    }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
         Ok(())
     }
 }
@@ -56,9 +59,13 @@ mod tests {
         let (process, attempt) = (ProcessId(0), AttemptId(1));
         let said = |id, is_honest| {
             let checkpoint = Some(CheckpointId(id));
-            Fact::SaidToLeader(process, attempt, checkpoint, Epoch(1), is_honest)
+            let word = Word::Acknowledgement { is_honest };
+            Fact::WordHeard(process, attempt, checkpoint, Epoch(1), word)
         };
-        let refused = |id| Fact::ContradictionSaid(process, attempt, CheckpointId(id));
+        let refused = |id| {
+            let verdict = message::Verdict::Contradiction(message::Contradiction::Disordered);
+            Fact::AnswerSent(process, attempt, CheckpointId(id), verdict)
+        };
         for fact in [said(1, false), refused(1), said(2, true)] {
             show(&mut invariant, &mut facts, fact).expect("well said");
         }

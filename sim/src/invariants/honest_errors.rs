@@ -264,10 +264,6 @@ impl Invariant for HonestErrors {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 /// Whether the manifest can't be loaded for this reason: each of as many reads as are made failed, or

@@ -97,10 +97,6 @@ impl Invariant for LinesAreContinued {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

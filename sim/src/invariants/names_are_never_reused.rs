@@ -35,10 +35,6 @@ impl Invariant for NamesAreNeverReused {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -123,7 +123,8 @@ impl NewsIsTrue {
             return Ok(());
         }
         Self::broken(format!(
-            "{process} tells what became of {checkpoint}, which it has not triggered since it last did"
+            "{process} tells what became of {checkpoint}, which it has not triggered since it last \
+             did"
         ))
     }
 
@@ -169,10 +170,6 @@ impl Invariant for NewsIsTrue {
             }
             _ => {}
         }
-        Ok(())
-    }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
         Ok(())
     }
 }

@@ -108,14 +108,12 @@ impl Invariant for OnlyTheOwnerDeletes {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use stillpoint::protocol::message;
+
     use stillpoint::protocol::coordinator::Notice;
     use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, Version};
 
@@ -146,7 +144,12 @@ mod tests {
         let (mut invariant, mut facts) = (OnlyTheOwnerDeletes::default(), Facts::default());
         let history = [
             Fact::Acknowledged(AttemptId(1), CheckpointId(1), vec![name(1, 1)]),
-            Fact::AnswerSent(ProcessId(0), AttemptId(1), CheckpointId(1), true),
+            Fact::AnswerSent(
+                ProcessId(0),
+                AttemptId(1),
+                CheckpointId(1),
+                message::Verdict::Accepted,
+            ),
         ];
         for fact in history {
             show(&mut invariant, &mut facts, fact).expect("nothing is deleted");

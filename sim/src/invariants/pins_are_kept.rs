@@ -174,10 +174,6 @@ impl Invariant for PinsAreKept {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -52,10 +52,6 @@ impl Invariant for RestorableCheckpointExists {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

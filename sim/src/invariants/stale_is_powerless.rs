@@ -116,7 +116,7 @@ impl Invariant for StaleIsPowerless {
                     "{process} leads in {epoch}, and no claim of it is durable"
                 ))
             }
-            Fact::SaidToLeader(process, attempt, checkpoint, epoch, _) => {
+            Fact::WordHeard(process, attempt, checkpoint, epoch, _) => {
                 if facts.epochs.get(process) == Some(epoch) {
                     self.heard.insert((*process, *attempt, *checkpoint));
                 }
@@ -176,20 +176,18 @@ impl Invariant for StaleIsPowerless {
             _ => Ok(()),
         }
     }
-
-    fn check(&self, _facts: &Facts) -> Verdict {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use stillpoint::protocol::id::{ManifestName, Nonce, SubtaskId, Version};
     use stillpoint::protocol::manifest::PinOwner;
+    use stillpoint::protocol::message;
 
     use super::super::testing::*;
     use super::*;
     use crate::lsm::Table;
+    use crate::oracle::facts::Word;
     use crate::world::GuestId;
 
     const OTHER: ProcessId = ProcessId(1);
@@ -308,11 +306,19 @@ mod tests {
             (None, Fact::AttachmentTaken(process, attempt)),
             (
                 Some(CheckpointId(1)),
-                Fact::AnswerSent(process, attempt, CheckpointId(1), true),
+                Fact::AnswerSent(
+                    process,
+                    attempt,
+                    CheckpointId(1),
+                    message::Verdict::Accepted,
+                ),
             ),
         ] {
             let (mut invariant, mut facts) = leading();
-            let said = |epoch| Fact::SaidToLeader(process, attempt, checkpoint, Epoch(epoch), true);
+            let said = |epoch| {
+                let word = Word::Acknowledgement { is_honest: true };
+                Fact::WordHeard(process, attempt, checkpoint, Epoch(epoch), word)
+            };
             show(&mut invariant, &mut facts, said(2)).expect("hears");
             assert!(show(&mut invariant, &mut facts, answer.clone()).is_err());
             show(&mut invariant, &mut facts, said(1)).expect("hears");

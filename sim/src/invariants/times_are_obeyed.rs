@@ -1,6 +1,7 @@
-//! A checkpoint ends for its timeout when that is over, unless all acknowledgements are in; the next periodic one comes when its time has
-//! come, and whoever asks for one waits no longer for his turn than a checkpoint may take. What is
-//! recorded as the time of the cut is that of the first subtask's.
+//! A checkpoint ends for its timeout when that is over, unless all acknowledgements are in; the next
+//! periodic one comes when its time has come, and whoever asks for one waits no longer for his turn
+//! than a checkpoint may take. What is recorded as the time of the cut is that of the first
+//! subtask's.
 //!
 //! A process that stands still is excused. What comes between two periodic checkpoints is judged
 //! only after faults have stopped, and only if nothing else came between them.
@@ -10,12 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, RequestId, SubtaskId};
 use stillpoint::protocol::manifest::Change;
+use stillpoint::protocol::message;
 
-use super::{Invariant, Verdict};
+use super::{Invariant, LATE_MAX, Verdict};
 use crate::oracle::facts::{Fact, Facts, ProcessId};
 
-/// How late a timer may be heard, in microseconds.
-const LATE_MAX: u64 = 1_000;
 /// How much later than it is due a periodic checkpoint may start, in microseconds: ids may have to be
 /// reserved first, which takes a commit.
 const START_MAX: u64 = 100_000;
@@ -308,7 +308,7 @@ impl Invariant for TimesAreObeyed {
                 Ok(())
             }
             Fact::CoordinatorGone(process) => self.gone(facts, *process),
-            Fact::AnswerSent(process, attempt, checkpoint, true) => {
+            Fact::AnswerSent(process, attempt, checkpoint, message::Verdict::Accepted) => {
                 self.taken(facts, *process, (*attempt, *checkpoint));
                 Ok(())
             }
@@ -441,7 +441,12 @@ mod tests {
             show(&mut invariant, &mut facts, fact).expect("starts");
         }
         if acknowledges {
-            let taken = Fact::AnswerSent(PROCESS, AttemptId(1), CheckpointId(1), true);
+            let taken = Fact::AnswerSent(
+                PROCESS,
+                AttemptId(1),
+                CheckpointId(1),
+                message::Verdict::Accepted,
+            );
             show(&mut invariant, &mut facts, taken).expect("is taken");
         }
         facts.now = 1_000_000;

@@ -18,11 +18,8 @@ use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::id::{ManifestName, ObjectName};
 use stillpoint::protocol::manifest::LoadWarning;
 
-use super::{Invariant, Verdict};
+use super::{Invariant, LATE_MAX, Verdict};
 use crate::oracle::facts::{Caller, Fact, Facts, ProcessId};
-
-/// How late a timer may be heard, in microseconds.
-const LATE_MAX: u64 = 1_000;
 
 /// What a process knows that does not lead yet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]

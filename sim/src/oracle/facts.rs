@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The world tells each fact as it happens. What a machine tells its user or sends is such a fact,
-//! taken for what it is: something said. A fact is seen by the invariants *after* it has been taken into [`Facts`], except [`Fact::Committing`], which shows a
-//! record before it is.
+//! taken for what it is: something said. A fact is seen by the invariants *after* it has been taken
+//! into [`Facts`], except [`Fact::Committing`], which shows a record before it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,6 +19,7 @@ use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, RequestId, SubtaskId,
 };
 use stillpoint::protocol::manifest::{Change, Record};
+use stillpoint::protocol::message::Verdict;
 
 use super::durable::Durable;
 use crate::lsm::{ContentId, Table};
@@ -70,7 +71,10 @@ pub enum DeleteAnswer {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Word {
     /// A snapshot is stored.
-    Acknowledgement,
+    Acknowledgement {
+        /// Whether it is as it was made, not garbled.
+        is_honest: bool,
+    },
     /// There will be no snapshot.
     Decline,
     /// It follows this leader.
@@ -80,7 +84,7 @@ pub enum Word {
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Acknowledgement => "acknowledgement",
+            Self::Acknowledgement { .. } => "acknowledgement",
             Self::Decline => "decline",
             Self::Attachment => "attachment",
         })
@@ -134,11 +138,9 @@ pub enum Fact {
     UploadAsked(AttemptId, FileName, ContentId),
     /// A cut was taken.
     CutTaken(CheckpointId, SubtaskId, AttemptId, Table),
-    /// A leader sent the answer to an acknowledgement, whose names are now the leader's: whether it
-    /// took it.
-    AnswerSent(ProcessId, AttemptId, CheckpointId, bool),
-    /// A coordinator says of an acknowledgement that it contradicts the registry.
-    ContradictionSaid(ProcessId, AttemptId, CheckpointId),
+    /// A leader sent the answer to an acknowledgement, whose names are now the leader's: what it says
+    /// of it.
+    AnswerSent(ProcessId, AttemptId, CheckpointId, Verdict),
     /// An attempt acknowledged, naming these for the first time or again.
     Acknowledged(AttemptId, CheckpointId, Vec<FileName>),
     /// An attempt hears a message of this epoch, or is started in it.
@@ -147,9 +149,6 @@ pub enum Fact {
     Declared(AttemptId, Vec<FileName>),
     /// An attempt hears that its acknowledgements up to this one are durably accounted for.
     SettledHeard(AttemptId, CheckpointId),
-    /// A coordinator hears an acknowledgement, a decline or an attachment, that was said in this
-    /// epoch, and whether it is an acknowledgement as it was made, not garbled.
-    SaidToLeader(ProcessId, AttemptId, Option<CheckpointId>, Epoch, bool),
     /// A coordinator is about to take what an attempt says in this epoch, of this checkpoint.
     WordHeard(ProcessId, AttemptId, Option<CheckpointId>, Epoch, Word),
     /// A coordinator has taken what an attempt said, and all that it says to that is sent.
@@ -461,7 +460,6 @@ impl Facts {
             | Fact::EpochHeard(..)
             | Fact::Declared(..)
             | Fact::SettledHeard(..)
-            | Fact::SaidToLeader(..)
             | Fact::AttachmentTaken(..)
             | Fact::WordHeard(..)
             | Fact::HeardOut(_)
@@ -475,7 +473,6 @@ impl Facts {
             | Fact::AttemptClosed(_)
             | Fact::AttemptToldCompleted(..)
             | Fact::TriggerHeard(..)
-            | Fact::ContradictionSaid(..)
             | Fact::AbortHeard(..) => {}
             Fact::Torn(content) => {
                 self.torn.insert(*content);

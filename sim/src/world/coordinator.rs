@@ -10,7 +10,6 @@ use stillpoint::protocol::coordinator::{Action, Coordinator, Event, Identity, No
 use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, RootId, SubtaskId};
 use stillpoint::protocol::message::Message;
 
-use super::garble::hash_of;
 use super::story::Kind;
 use super::user::User;
 use super::{Entry, Happening, Start, World, words};
@@ -128,9 +127,6 @@ impl World {
     pub(super) fn drive_coordinator(&mut self, id: ProcessId, event: Event, choices: &mut Choices) {
         let now = self.timestamp();
         self.note_wish(id, &event);
-        if let Event::Close = event {
-            self.fact(Fact::CloseAsked(id));
-        }
         let Some(process) = self.coordinators.get_mut(&id) else {
             return;
         };
@@ -229,48 +225,13 @@ impl World {
             return;
         }
         let id = self.addressee(id);
-        match &message {
-            Message::Acknowledge(said) => {
-                let is_honest =
-                    self.garbled.is_empty() || !self.garbled.contains_key(&hash_of(&message));
-                if !is_honest && self.contradicts_nothing_known(id, said) {
-                    return;
-                }
-                self.note_acknowledged(id, said);
-                let checkpoint = Some(said.checkpoint);
-                self.fact(Fact::SaidToLeader(
-                    id,
-                    said.attempt,
-                    checkpoint,
-                    said.epoch,
-                    is_honest,
-                ));
+        let garbled = self.garbled_with(&message);
+        if let Message::Acknowledge(said) = &message {
+            if garbled.is_some_and(|condemned| self.contradicts_nothing_known(id, said, condemned))
+            {
+                return;
             }
-            Message::Attach(said) => {
-                self.fact(Fact::SaidToLeader(
-                    id,
-                    said.attempt,
-                    None,
-                    said.epoch,
-                    false,
-                ));
-            }
-            Message::Decline(said) => {
-                let checkpoint = Some(said.checkpoint);
-                self.fact(Fact::SaidToLeader(
-                    id,
-                    said.attempt,
-                    checkpoint,
-                    said.epoch,
-                    false,
-                ));
-            }
-            Message::Lead(_)
-            | Message::Attached(_)
-            | Message::Trigger(_)
-            | Message::Answered(_)
-            | Message::Notify(_)
-            | Message::NotNamed(_) => {}
+            self.note_acknowledged(id, said);
         }
         if self.story.is_told() {
             let from = match &message {
@@ -286,7 +247,7 @@ impl World {
             };
             self.tell_of_message(from, id.to_string(), &message);
         }
-        self.note_word(id, &message);
+        self.note_word(id, &message, garbled.is_none());
         self.drive_coordinator(id, Event::Received(message), choices);
         if self.coordinators.contains_key(&id) {
             self.fact(Fact::HeardOut(id));
@@ -294,10 +255,10 @@ impl World {
     }
 
     /// What an attempt says is to be answered.
-    fn note_word(&mut self, id: ProcessId, message: &Message) {
+    fn note_word(&mut self, id: ProcessId, message: &Message, is_honest: bool) {
         let (attempt, checkpoint, epoch, word) = match message {
             Message::Acknowledge(said) => {
-                let word = Word::Acknowledgement;
+                let word = Word::Acknowledgement { is_honest };
                 (said.attempt, Some(said.checkpoint), said.epoch, word)
             }
             Message::Decline(said) => {

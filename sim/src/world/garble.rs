@@ -57,7 +57,11 @@ impl World {
         let kind = choices.weighted(&WEIGHTS, Label::Garbled);
         let durable = &self.watch.facts.durable;
         let triggers_base = self.trigger_bases.get(&said.checkpoint).copied();
-        let condemned = self.condemned_now(leader, said);
+        let condemned = if kind == CONDEMNED {
+            self.condemned_now(leader, said)
+        } else {
+            None
+        };
         let of_kind = |kind| garble(durable, triggers_base, condemned.as_ref(), said, kind);
         let Some(garbled) = of_kind(kind).or_else(|| of_kind(TWICE)) else {
             return message;
@@ -66,9 +70,8 @@ impl World {
         let checkpoint = garbled.checkpoint;
         self.fact(Fact::AcknowledgementGarbled(said.attempt, checkpoint));
         let message = Message::Acknowledge(garbled);
-        let is_condemned = kind == CONDEMNED && condemned.is_some();
-        let file = condemned.filter(|_| is_condemned).map(|file| file.name);
-        self.garbled.insert(hash_of(&message), file);
+        let condemned = condemned.map(|file| file.name);
+        self.garbled.insert(hash_of(&message), condemned);
         message
     }
 
@@ -99,7 +102,12 @@ impl World {
     /// which this would contradict: it is as if the file had never been stored. Or a commit is
     /// durable of which the coordinator has not heard yet; or the commit that was to condemn the file
     /// has failed.
-    pub(super) fn contradicts_nothing_known(&self, id: ProcessId, said: &Acknowledge) -> bool {
+    pub(super) fn contradicts_nothing_known(
+        &self,
+        id: ProcessId,
+        said: &Acknowledge,
+        was_condemned: Option<FileName>,
+    ) -> bool {
         let durable = &self.watch.facts.durable;
         let Some(process) = self.coordinators.get(&id) else {
             return false;
@@ -108,13 +116,19 @@ impl World {
         let lags = view
             .manifest
             .is_some_and(|manifest| manifest.version() < durable.version);
-        let message = hash_of(&Message::Acknowledge(said.clone()));
-        let was_condemned = self.garbled.get(&message).copied().flatten();
         let is_not_so = was_condemned.is_some_and(|name| {
             let mut commit = view.commit.into_iter().flat_map(condemned_by);
             !durable.tombstones.contains(&name) && !commit.any(|other| other == name)
         });
         lags || is_not_so || names_forgotten(durable, &said.files)
+    }
+
+    /// If a message is garbled, with which file that was being condemned, if with one.
+    pub(super) fn garbled_with(&self, message: &Message) -> Option<Option<FileName>> {
+        if self.garbled.is_empty() || !matches!(message, Message::Acknowledge(_)) {
+            return None;
+        }
+        self.garbled.get(&hash_of(message)).copied()
     }
 }
 
@@ -139,20 +153,18 @@ fn garble(
         }
         5 => {
             let file = left_the_line(durable, said.subtask, said.attempt)?;
-            let files = files_of(&mut said.files);
-            files.push(file);
-            files.sort();
+            add(files_of(&mut said.files), file);
         }
-        CONDEMNED => {
-            let file = condemned?.clone();
-            let files = files_of(&mut said.files);
-            files.push(file);
-            files.sort();
-        }
+        CONDEMNED => add(files_of(&mut said.files), condemned?.clone()),
         7 => describe_otherwise(durable, said.subtask, said.attempt, &mut said.files)?,
         _ => said.checkpoint = CheckpointId(durable.reserved.0.0 + 1000),
     }
     Some(said)
+}
+
+fn add(files: &mut Vec<FileDescription>, file: FileDescription) {
+    files.push(file);
+    files.sort();
 }
 
 fn files_of(files: &mut FileSet) -> &mut Vec<FileDescription> {
@@ -232,15 +244,19 @@ fn remove_what_never_was(attempt: AttemptId, files: &mut FileSet) -> Option<()> 
 /// demand.
 fn add_of_nobody(files: &mut Vec<FileDescription>) -> Option<()> {
     let first = files.first().cloned()?;
-    files.push(FileDescription {
-        name: FileName {
-            attempt: AttemptId(u64::MAX),
-            number: 1,
+    let name = FileName {
+        attempt: AttemptId(u64::MAX),
+        number: 1,
+    };
+    let local = local_name(900_000);
+    add(
+        files,
+        FileDescription {
+            name,
+            local,
+            ..first
         },
-        local: local_name(900_000),
-        ..first
-    });
-    files.sort();
+    );
     Some(())
 }
 
@@ -282,14 +298,7 @@ fn describe_otherwise(
 
 fn condemned_by(commit: &Commit) -> impl Iterator<Item = FileName> + '_ {
     let changes = commit.record().changes.iter();
-    let condemned = changes.filter_map(|change| {
-        if let Change::Condemn { files } = change {
-            Some(files)
-        } else {
-            None
-        }
-    });
-    condemned.flatten().copied()
+    changes.flat_map(Change::condemned).copied()
 }
 
 fn names_forgotten(durable: &Durable, files: &FileSet) -> bool {
@@ -300,7 +309,7 @@ fn names_forgotten(durable: &Durable, files: &FileSet) -> bool {
 }
 
 /// What a message is told from all others by.
-pub(super) fn hash_of(message: &Message) -> u64 {
+fn hash_of(message: &Message) -> u64 {
     let mut digest = Digest::default();
     digest.take(message);
     digest.value()

@@ -1,7 +1,7 @@
 //! Messages between coordinators and attempts: lost, doubled, late, overtaking, astray.
 
 use stillpoint::protocol::id::{AttemptId, CheckpointId};
-use stillpoint::protocol::message::{Message, Verdict};
+use stillpoint::protocol::message::Message;
 
 use super::script::{MessageEffect, kind_of_message};
 use super::story::{Kind, Line};
@@ -26,30 +26,19 @@ impl World {
         message: Message,
         choices: &mut Choices,
     ) {
-        if let Message::Answered(answered) = &message {
-            self.fact(Fact::AnswerSent(
-                from,
-                answered.attempt,
-                answered.checkpoint,
-                answered.verdict == Verdict::Accepted,
-            ));
-        }
-        if let Message::Answered(answered) = &message
-            && matches!(answered.verdict, Verdict::Contradiction(_))
-        {
-            let said = Fact::ContradictionSaid(from, answered.attempt, answered.checkpoint);
-            self.fact(said);
-        }
         match &message {
             Message::Attached(_) => self.fact(Fact::AttachmentTaken(from, to)),
             Message::NotNamed(_) => self.fact(Fact::NotNamedSent(from, to)),
             Message::Notify(said) => self.fact(Fact::FateSent(from, to, said.checkpoint)),
+            Message::Answered(said) => {
+                let answer = Fact::AnswerSent(from, said.attempt, said.checkpoint, said.verdict);
+                self.fact(answer);
+            }
             Message::Lead(_)
             | Message::Attach(_)
             | Message::Trigger(_)
             | Message::Acknowledge(_)
-            | Message::Decline(_)
-            | Message::Answered(_) => {}
+            | Message::Decline(_) => {}
         }
         let may_be_garbled = self.profile.rate(Fault::GarbledAcknowledgements, false);
         if let Message::Trigger(trigger) = &message

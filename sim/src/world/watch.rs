@@ -290,6 +290,7 @@ mod tests {
     use stillpoint::protocol::manifest::Change;
 
     use super::*;
+    use crate::lsm::ContentId;
     use crate::oracle::facts::{Caller, ProcessId};
 
     const LEADER: Caller = Caller::Coordinator(ProcessId(0));
@@ -311,20 +312,39 @@ mod tests {
         watch.effect(&Effect::Stored(ObjectName::Current, body));
     }
 
+    fn record(changes: Vec<Change>) -> Record {
+        Record {
+            version: Version(1),
+            epoch: Epoch(1),
+            changes,
+        }
+    }
+
+    fn claim() -> Vec<u8> {
+        record(vec![Change::Claim { epoch: Epoch(1) }]).encode()
+    }
+
+    fn put(watch: &mut Watch, nonce: u64, bytes: Vec<u8>) {
+        watch.take(&Fact::ManifestPutAsked(LEADER, name(nonce)));
+        let body = Body::Bytes(bytes.into());
+        watch.effect(&Effect::Stored(ObjectName::Manifest(name(nonce)), body));
+    }
+
     /// A root, and claims that the leader has put under names of the first version.
     fn root(puts: &[u64]) -> Watch {
         let mut watch = Watch::default();
         swap(&mut watch, &genesis());
-        let record = Record {
-            version: Version(1),
-            epoch: Epoch(1),
-            changes: vec![Change::Claim { epoch: Epoch(1) }],
-        };
         for nonce in puts {
-            watch.take(&Fact::ManifestPutAsked(LEADER, name(*nonce)));
-            let body = Body::Bytes(record.encode().into());
-            watch.effect(&Effect::Stored(ObjectName::Manifest(name(*nonce)), body));
+            put(&mut watch, *nonce, claim());
         }
+        watch
+    }
+
+    /// What somebody sees in whose store a first record is named.
+    fn named(bytes: Vec<u8>) -> Watch {
+        let mut watch = root(&[]);
+        put(&mut watch, 1, bytes);
+        swap(&mut watch, &genesis().successor(name(1), None));
         watch
     }
 
@@ -351,5 +371,39 @@ mod tests {
         let mut watch = root(&[]);
         swap(&mut watch, &genesis().successor(name(1), None));
         assert_eq!(broken(&watch), Some("RetainedIsRecoverable"));
+    }
+
+    #[test]
+    fn a_record_that_makes_sense_breaks_nothing() {
+        let mut watch = named(claim());
+        watch.check_manifest();
+        assert_eq!(broken(&watch), None);
+    }
+
+    #[test]
+    fn nonsense_that_becomes_durable_breaks_it() {
+        let claims_another = record(vec![Change::Claim { epoch: Epoch(7) }]);
+        for bytes in [claims_another.encode(), b"nonsense".to_vec()] {
+            assert_eq!(broken(&named(bytes)), Some(RECORDS_MAKE_SENSE));
+        }
+        let (state, bytes) = (Body::State(ContentId(1)), Body::Bytes(b"?"[..].into()));
+        for body in [state, bytes] {
+            let mut watch = Watch::default();
+            watch.effect(&Effect::Stored(ObjectName::Current, body));
+            assert_eq!(broken(&watch), Some(RECORDS_MAKE_SENSE));
+        }
+    }
+
+    #[test]
+    fn a_manifest_that_is_not_what_was_committed_breaks_it() {
+        let mut watch = named(claim());
+        let another = Record {
+            version: Version(2),
+            ..record(Vec::new())
+        };
+        // It became durable, as far as the facts say, and no object in the store says so.
+        watch.take(&Fact::Committed(another));
+        watch.check_manifest();
+        assert_eq!(broken(&watch), Some(MANIFEST_IS_PLAIN_SETS));
     }
 }

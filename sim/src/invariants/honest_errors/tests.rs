@@ -11,21 +11,9 @@ use super::super::testing::*;
 
 use super::*;
 
-fn after_one() -> (HonestErrors, Facts) {
-    let (mut invariant, mut facts) = (HonestErrors::default(), Facts::default());
-    commit(&mut invariant, &mut facts, begin()).expect("begins");
-    commit(
-        &mut invariant,
-        &mut facts,
-        vec![complete(1, &[file(1, 1)], &[])],
-    )
-    .expect("one");
-    (invariant, facts)
-}
-
 #[test]
 fn an_empty_start_breaks_it() {
-    let (mut invariant, mut facts) = after_one();
+    let (mut invariant, mut facts) = after_one::<HonestErrors>();
     let notice = Notice::Deployed {
         request: RequestId(1),
         attempts: vec![(SubtaskId::default(), AttemptId(1))],
@@ -48,7 +36,7 @@ fn damage_that_nothing_did_breaks_it() {
             failure: Failure::new(kind, "it is odd"),
         }))
     };
-    let (mut invariant, mut facts) = after_one();
+    let (mut invariant, mut facts) = after_one::<HonestErrors>();
     facts.has_current = true;
     let other = ObjectName::Manifest(record_name(1));
     for _ in 0..DAMAGED_READS_MAX {
@@ -81,7 +69,7 @@ fn record_name(version: u64) -> ManifestName {
 
 #[test]
 fn trouble_that_was_not_had_breaks_it() {
-    let (mut invariant, mut facts) = after_one();
+    let (mut invariant, mut facts) = after_one::<HonestErrors>();
     facts.config.read_tries_max = 2;
     let error = LoadError::Unreadable {
         name: None,
@@ -116,7 +104,7 @@ fn trouble_that_was_not_had_breaks_it() {
 
 /// A leader that has told of one checkpoint, which is pinned by "a".
 fn leader() -> (HonestErrors, Facts) {
-    let (mut invariant, mut facts) = after_one();
+    let (mut invariant, mut facts) = after_one::<HonestErrors>();
     facts.config.pins_max = 2;
     let checkpoint = CheckpointId(1);
     let leads = Notice::Leading { epoch: Epoch(1) };
@@ -249,7 +237,7 @@ fn a_guest_that_is_told_what_is_not_so_breaks_it() {
 
 #[test]
 fn calling_a_complete_checkpoint_aborted_breaks_it() {
-    let (mut invariant, mut facts) = after_one();
+    let (mut invariant, mut facts) = after_one::<HonestErrors>();
     let notice = Notice::Aborted {
         checkpoint: CheckpointId(1),
         reason: AbortReason::Expired,
@@ -259,7 +247,7 @@ fn calling_a_complete_checkpoint_aborted_breaks_it() {
 
 #[test]
 fn damage_that_was_not_read_again_breaks_it() {
-    let (mut invariant, mut facts) = after_one();
+    let (mut invariant, mut facts) = after_one::<HonestErrors>();
     let error = LoadError::Damaged {
         name: ObjectName::Current,
         error: DecodeError::Empty,
@@ -285,7 +273,7 @@ fn damage_that_was_not_read_again_breaks_it() {
 
 #[test]
 fn completing_what_was_called_aborted_breaks_it() {
-    let (mut invariant, mut facts) = after_one();
+    let (mut invariant, mut facts) = after_one::<HonestErrors>();
     let notice = Notice::Aborted {
         checkpoint: CheckpointId(2),
         reason: AbortReason::Expired,
