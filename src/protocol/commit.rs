@@ -49,10 +49,9 @@ use super::manifest::{Current, DecodeError, Record};
 use super::marks::{guard, sometimes};
 use super::store::{StoreCall, StorePayload, StoreToken};
 
-/// Tries of a call that fails for certain, in a way that may pass, before the commit gives up.
-const CERTAIN_FAILURES_MAX: u32 = 5;
-/// Reads of a `CURRENT` that brought damage before the one that is believed.
-const DAMAGED_READS_MAX: u32 = 5;
+/// Tries of a call that fails for certain, in a way that may pass, before the commit gives up; and,
+/// counted by themselves, reads that bring damage.
+const TRIES_IN_VAIN_MAX: u32 = 5;
 
 /// A commit under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -309,16 +308,12 @@ impl Commit {
 
     /// Counts a certain failure. Answers that were lost before it do not count with it.
     fn may_fail_again(&mut self) -> bool {
-        let may = self.certain_failures < CERTAIN_FAILURES_MAX;
-        self.certain_failures = (self.certain_failures + 1).min(CERTAIN_FAILURES_MAX);
-        may
+        may_be_in_vain_again(&mut self.certain_failures)
     }
 
     /// Counts a damaged read.
     fn may_be_damaged_again(&mut self) -> bool {
-        let may = self.damaged_reads < DAMAGED_READS_MAX;
-        self.damaged_reads = (self.damaged_reads + 1).min(DAMAGED_READS_MAX);
-        may
+        may_be_in_vain_again(&mut self.damaged_reads)
     }
 
     /// Something failed for certain. While nothing is in doubt that ends the commit, unless the
@@ -477,6 +472,12 @@ impl Commit {
     }
 }
 
+fn may_be_in_vain_again(count: &mut u32) -> bool {
+    let may = *count < TRIES_IN_VAIN_MAX;
+    *count = (*count + 1).min(TRIES_IN_VAIN_MAX);
+    may
+}
+
 fn check_size(name: &dyn fmt::Display, found: usize, limit: usize) -> Result<(), Failure> {
     if found <= limit {
         return Ok(());
@@ -552,7 +553,7 @@ mod tests {
         for _ in 0..20 {
             assert!(waits(&commit.handle_answer(lost())));
         }
-        for _ in 0..CERTAIN_FAILURES_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             assert!(waits(&commit.handle_answer(busy())));
         }
         let end = commit.handle_answer(busy());
@@ -573,10 +574,10 @@ mod tests {
                 tag: Tag("1".into()),
             })
         };
-        for _ in 0..CERTAIN_FAILURES_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             assert!(waits(&commit.handle_answer(busy())));
         }
-        for _ in 0..DAMAGED_READS_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             assert!(waits(&commit.handle_answer(damaged())));
         }
         let end = commit.handle_answer(damaged());
@@ -593,10 +594,10 @@ mod tests {
             tag: Tag("1".into()),
         });
         let denied = || Answer::Failed(Failure::new(FailureKind::Denied, "not now"));
-        for _ in 0..DAMAGED_READS_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             assert!(waits(&commit.handle_answer(damaged.clone())));
         }
-        for _ in 0..CERTAIN_FAILURES_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             assert!(waits(&commit.handle_answer(denied())));
         }
         let end = commit.handle_answer(denied());
@@ -610,7 +611,7 @@ mod tests {
         let mut commit = commit();
         let finding = commit.handle_answer(Answer::Failed(gone()));
         assert!(matches!(finding, Progress::Call(StoreCall::Read { .. })));
-        for _ in 0..CERTAIN_FAILURES_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             assert!(waits(&commit.handle_answer(lost())));
             assert!(waits(&commit.handle_answer(Answer::Failed(gone()))));
         }
@@ -624,7 +625,7 @@ mod tests {
                 tag: Tag("0".into()),
             })
         };
-        for _ in 0..CERTAIN_FAILURES_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             let finding = commit.handle_answer(Answer::Failed(gone()));
             assert!(matches!(finding, Progress::Call(StoreCall::Read { .. })));
             assert!(waits(&commit.handle_answer(there())));
@@ -652,7 +653,7 @@ mod tests {
                 let judging = commit.handle_answer(Answer::Refused);
                 assert!(matches!(judging, Progress::Call(_)));
                 let failure = Failure::new(kind, "open CURRENT");
-                for _ in 0..CERTAIN_FAILURES_MAX {
+                for _ in 0..TRIES_IN_VAIN_MAX {
                     // What may pass does not count.
                     assert!(waits(&commit.handle_answer(lost())));
                     assert!(waits(&commit.handle_answer(busy())));
@@ -670,7 +671,7 @@ mod tests {
     fn a_name_that_is_taken_and_not_there_ends_it() {
         let mut commit = commit();
         let absent = || Answer::Failed(Failure::new(FailureKind::NotFound, "open it"));
-        for _ in 0..CERTAIN_FAILURES_MAX {
+        for _ in 0..TRIES_IN_VAIN_MAX {
             let _ = commit.handle_answer(Answer::Refused);
             assert!(waits(&commit.handle_answer(absent())));
         }

@@ -219,14 +219,27 @@ impl Coordinator {
         if let Err(error) = confirmed.manifest.apply_checked(&record) {
             panic!("{name} is committed and does not apply: {error}");
         }
-        let obsolete = confirmed.current.obsolete_after(&written);
-        confirmed.current = written;
-        self.discard_manifest_objects(obsolete);
+        self.build_on(written);
         let condemned = record.changes.iter().flat_map(Change::condemned);
         condemned.copied().collect()
     }
 
-    /// `CURRENT` is known to hold this; what it names no more is obsolete.
+    /// The next commit builds on this; what it names no more is obsolete.
+    fn build_on(&mut self, current: Current) {
+        let confirmed = self
+            .confirmed
+            .as_mut()
+            .expect("whoever commits has loaded the manifest");
+        // Mostly it is what this leader has just written, and nothing else.
+        if confirmed.current == current {
+            return;
+        }
+        let obsolete = confirmed.current.obsolete_after(&current);
+        confirmed.current = current;
+        self.discard_manifest_objects(obsolete);
+    }
+
+    /// `CURRENT` is known to hold this.
     pub(super) fn moved_to(&mut self, now: Timestamp, current: Current, tag: Tag) {
         self.arm_renew(now);
         self.arm_look(now);
@@ -235,9 +248,8 @@ impl Coordinator {
             .as_mut()
             .expect("whoever commits has loaded the manifest");
         if current.version() == confirmed.manifest.version() {
-            let obsolete = confirmed.current.obsolete_after(&current);
-            (confirmed.current, confirmed.tag) = (current, tag);
-            self.discard_manifest_objects(obsolete);
+            confirmed.tag = tag;
+            self.build_on(current);
             self.snapshot_if_due(now);
         } else if self.still_leads(&current) {
             self.follow(current, tag);
