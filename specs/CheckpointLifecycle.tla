@@ -78,13 +78,12 @@ RECURSIVE Lineage(_, _, _)
 Lineage(mm, c, n) == IF c = None \/ n = 0 THEN {} ELSE {c} \cup Lineage(mm, mm.parent[c], n - 1)
 
 (* ---------------- leadership ---------------- *)
-NotStaged == [first |-> None, last |-> None]
 NoManifest == [epoch |-> 0, ids |-> {}, parent |-> [c \in Ckpts |-> None], intervals |-> {}, head |-> None,
                pins |-> {}, att |-> [t \in Tasks |-> None], released |-> {}, tomb |-> {}]
 NoLeader  == [up |-> FALSE,
               sees |-> NoManifest,                 \* once it is superseded: the manifest as it last was its own
               att |-> [t \in Tasks |-> None],      \* attempts that follow this leader
-              pend |-> {}, staged |-> [f \in Files |-> NotStaged],
+              pend |-> {}, staged |-> [f \in Files |-> None],    \* the last acknowledgement that named it
               orphans |-> {},                      \* staged by attempts that were replaced
               lastAck |-> [t \in Tasks |-> None], lastDeclared |-> [t \in Tasks |-> None]]
 NoAttempt == [st |-> "none", task |-> CHOOSE t \in Tasks : TRUE, epoch |-> None, live |-> {}, left |-> {},
@@ -141,7 +140,7 @@ Attach(a, e) ==
   /\ ld' = [ld EXCEPT
        ![e].att[t] = a,
        ![e].staged = [f \in Files |-> IF at[a].declared[f] # None /\ ~Known(Sees(e), f)
-                                      THEN [first |-> at[a].declared[f], last |-> at[a].declared[f]] ELSE @[f]],
+                                      THEN at[a].declared[f] ELSE @[f]],
        ![e].lastDeclared[t] = Max({ at[a].declared[f] : f \in Files })]
   /\ UNCHANGED <<m, cuts, objects, creator, acks, nextF, nextA, nextC, faults>>
 
@@ -152,7 +151,7 @@ Named(pend, f) == \E p \in pend : \E t \in Tasks : f \in p.got[t].added
 StagedDone(L, f, pend) ==
   LET t == at[creator[f]].task IN
   /\ L.lastAck[t] # None
-  /\ Guard("LaterAckWithoutIt", L.staged[f].last < L.lastAck[t])
+  /\ Guard("LaterAckWithoutIt", L.staged[f] < L.lastAck[t])
   /\ Guard("NoOlderPendingWaits", \A p \in pend : p.id < L.lastAck[t] => p.got[t].ok)
 
 \* What the next commit condemns: mm is the manifest without its new tombstones.
@@ -161,14 +160,14 @@ Garbage(L, mm, pend) ==
       /\ f \notin mm.tomb /\ f \notin Refs(mm)
       /\ \/ /\ f \in mm.released
             /\ \A p \in pend : \A t \in Tasks : f \notin p.got[t].returned
-         \/ /\ L.staged[f] # NotStaged /\ StagedDone(L, f, pend)
+         \/ /\ L.staged[f] # None /\ StagedDone(L, f, pend)
             /\ Guard("NotNamedUnderWay", ~Named(pend, f))
          \/ /\ f \in L.orphans
             /\ Guard("NotNamedUnderWay", ~Named(pend, f)) }
 
 Condemn(mm, g) == [mm EXCEPT !.tomb = @ \cup g, !.released = @ \ g]
 \* A leader thinks no more about what is condemned or in an interval.
-Unstaged(L, g) == [L EXCEPT !.staged = [f \in Files |-> IF f \in g THEN NotStaged ELSE @[f]], !.orphans = @ \ g]
+Unstaged(L, g) == [L EXCEPT !.staged = [f \in Files |-> IF f \in g THEN None ELSE @[f]], !.orphans = @ \ g]
 
 (* New attempts of some subtasks, named in the manifest before they may upload. They restore the
    restore point; all of them together may go back to an older checkpoint of the line, which begins
@@ -179,7 +178,7 @@ Deploy(e, S, c) ==
      \/ GoBack /\ S = Tasks /\ c \in m.ids \cap Lineage(m, RestorePoint(m), MaxCkpt)
   /\ LET new == CHOOSE n \in [S -> nextA..(nextA + Cardinality(S) - 1)] : \A t, u \in S : t # u => n[t] # n[u]
          att == [t \in Tasks |-> IF t \in S THEN new[t] ELSE m.att[t]]
-         gone == { f \in Files : creator[f] \in { m.att[t] : t \in S } /\ ld[e].staged[f] # NotStaged }
+         gone == { f \in Files : creator[f] \in { m.att[t] : t \in S } /\ ld[e].staged[f] # None }
          g == Garbage(ld[e], m, {})
          files(t) == IF c = None THEN {} ELSE FilesOf(m, c, t)
      IN
@@ -303,9 +302,9 @@ TaskDelete(a) ==
 
 (* ---------------- the coordinator ---------------- *)
 Settled(L, t) ==
-  LET firsts == { L.staged[f].first : f \in { g \in Files : L.staged[g] # NotStaged /\ at[creator[g]].task = t } }
+  LET lasts == { L.staged[f] : f \in { g \in Files : L.staged[g] # None /\ at[creator[g]].task = t } }
       sent == Max({L.lastAck[t], L.lastDeclared[t]})
-  IN IF firsts = {} THEN sent ELSE Min({Min(firsts) - 1, sent})
+  IN IF lasts = {} THEN sent ELSE Min({Min(lasts) - 1, sent})
 
 NotYet == [ok |-> FALSE, cut |-> {}, added |-> {}, removed |-> {}, returned |-> {}]
 
@@ -347,10 +346,7 @@ RecvAck(e) ==
        LET L == ld[e]
            mm == Sees(e)
            fresh == { f \in k.added : creator[f] = k.att /\ ~Known(mm, f) /\ f \notin mm.released }
-           staged == [f \in Files |->
-             IF f \notin fresh THEN L.staged[f]
-             ELSE IF L.staged[f] = NotStaged THEN [first |-> k.id, last |-> k.id]
-             ELSE [first |-> Min({L.staged[f].first, k.id}), last |-> Max({L.staged[f].last, k.id})]]
+           staged == [f \in Files |-> IF f \in fresh THEN Max({L.staged[f], k.id}) ELSE L.staged[f]]
            mine == { p \in L.pend : p.id = k.id /\ L.att[k.task] = k.att /\ ~p.got[k.task].ok }
        IN
        /\ Guard("EpochIsCurrent", k.epoch = e)
@@ -524,7 +520,7 @@ EveryFileHasAnOwner ==
     \/ m.att[at[a].task] # a                                    \* the sweep's
     \/ at[a].st # "run"                                         \* the sweep's, once it is replaced
     \/ f \notin at[a].sent                                      \* the attempt's
-    \/ ld[m.epoch].staged[f] # NotStaged                        \* the leader's
+    \/ ld[m.epoch].staged[f] # None                        \* the leader's
     \/ at[a].epoch # m.epoch /\ at[a].declared[f] # None        \* to be declared
     \/ \E k \in acks : k.att = a /\ k.epoch = m.epoch /\ f \in k.added
 ConcurrencyIsBounded == \A e \in Epochs : Cardinality(ld[e].pend) <= MaxConcurrent
@@ -563,5 +559,5 @@ IsPending(c) == Leads /\ \E p \in ld[m.epoch].pend : p.id = c
 Progress == \A c \in Ckpts : IsPending(c) ~> ~IsPending(c)
 \* G5: the store comes to hold what is retained and what running attempts still use.
 InUse == UNION { at[a].live \cup at[a].left \cup UNION { s.files : s \in at[a].snaps } : a \in Attempts }
-GarbageIsCollected == <>[](objects \subseteq Refs(m) \cup InUse \cup { f \in Files : Leads /\ ld[m.epoch].staged[f] # NotStaged })
+GarbageIsCollected == <>[](objects \subseteq Refs(m) \cup InUse \cup { f \in Files : Leads /\ ld[m.epoch].staged[f] # None })
 =============================================================================

@@ -20,7 +20,7 @@ NeverAttached           == \A a \in Attempts : \A e, d \in Epochs : e < d /\ ld[
 NeverReplacedGoesOn     == \A a \in Attempts : at[a].st = "run" => m.att[at[a].task] = a
 
 NeverOutOfOrder         == [][\A p \in Leader.pend : m'.epoch = m.epoch /\ Newest(m') # Newest(m) => p.id >= Newest(m')]_vars
-NeverStagedIsCondemned  == [][\A f \in m'.tomb \ m.tomb : Leader.staged[f] = NotStaged]_vars
+NeverStagedIsCondemned  == [][\A f \in m'.tomb \ m.tomb : Leader.staged[f] = None]_vars
 NeverReleasedIsCondemned == [][\A f \in m'.tomb \ m.tomb : f \notin Refs(m)]_vars
 NeverUploadTakenOver    == [][\A a \in Attempts : at'[a].lastSnap > at[a].lastSnap /\ Cardinality(Leader.pend) = 1
                                 => at[a].live \cap at[a].remote \subseteq Refs(m) \cup at[a].restored]_vars

@@ -45,7 +45,7 @@ One(f, t) == INSTANCE OneFile WITH
   uploaded <- MadeFor(f, t) /\ f \in MakerOf(f).remote \cup MakerOf(f).sent,
   sent     <- MadeFor(f, t) /\ f \in MakerOf(f).sent,
   pend     <- Pending(f, t),
-  staged   <- IF MadeFor(f, t) THEN Led.staged[f].last ELSE None,
+  staged   <- IF MadeFor(f, t) THEN Led.staged[f] ELSE None,
   orphan   <- MadeFor(f, t) /\ f \in Led.orphans,
   lastAck  <- Led.lastAck[t]
 

@@ -64,6 +64,9 @@ pub struct Profile {
 /// The mean time between two disturbances, in microseconds.
 pub const DISTURBANCE_PERIOD: u64 = 150_000;
 
+/// Hardly more files than a cut has here: with so many names unsettled, a subtask leaves some to the sweep.
+const FEW_FILES: usize = 16;
+
 impl Profile {
     /// Draws one.
     #[must_use]
@@ -97,6 +100,8 @@ impl Profile {
         // Drawn last, so that what older scenario files say of a profile keeps its place.
         config.limits.pins_max = pick(choices, [10_000, 10_000, 2, 1]);
         let disks_stay = choices.choose(2, Label::Profile) == 1;
+        config.limits.queued_requests_max = pick(choices, [1_000, 1_000, 2, 1]);
+        config.limits.acknowledged_files_max = pick(choices, [1 << 20, 1 << 20, 64, FEW_FILES]);
         Self {
             store,
             workers,
@@ -167,6 +172,8 @@ impl Profile {
             tail_records_max: self.config.limits.tail_records_max,
             read_tries_max: self.config.limits.read_tries_max,
             pins_max: self.config.limits.pins_max,
+            acknowledged_files_max: self.config.limits.acknowledged_files_max,
+            queued_requests_max: self.config.limits.queued_requests_max,
         }
     }
 
@@ -363,10 +370,12 @@ impl fmt::Display for Profile {
         )?;
         writeln!(
             f,
-            "tail {}, tombstones {}, pins {}, id blocks {}/{}, uploads {} x {} tries, retry {:?}",
+            "tail {}, tombstones {}, pins {}, queue {}, files {}, id blocks {}/{}, uploads {} x {} tries, retry {:?}",
             limits.tail_records_max,
             limits.tombstones_max,
             limits.pins_max,
+            limits.queued_requests_max,
+            limits.acknowledged_files_max,
             limits.checkpoint_id_block,
             limits.attempt_id_block,
             limits.uploads_in_flight_max,

@@ -191,6 +191,8 @@ names! {
         SameNameOtherLength,
         /// A trigger came when as many snapshots were under way as may be.
         TooManySnapshots,
+        /// As many names were not settled as may be, and one that is not needed was left to the sweep.
+        NameLeftToTheSweep,
         /// A subtask heard of an abort before the trigger.
         AbortBeforeTrigger,
         /// A subtask acknowledged a snapshot before an older one.

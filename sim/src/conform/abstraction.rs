@@ -297,11 +297,7 @@ impl Sight<'_> {
     fn staged<'a>(&self, file: u64, attempts: impl Iterator<Item = &'a AttemptState>) -> Value {
         let mut staged = attempts.flat_map(|state| &state.staged);
         let found = staged.find(|(name, _)| self.file(**name) == Some(file));
-        let at = |code: Option<CheckpointId>| self.checkpoint(code);
-        Value::record([
-            ("first", at(found.map(|(_, staged)| staged.first))),
-            ("last", at(found.map(|(_, staged)| staged.last))),
-        ])
+        self.checkpoint(found.map(|(_, last)| *last))
     }
 
     fn pend(&self, leader: &LeaderSight<'_>) -> Value {

@@ -1,8 +1,9 @@
 //! An attempt that attaches declares each name that an acknowledgement of its bore, unless it has
 //! heard that the acknowledgement is durably accounted for: a name that a new leader never learns
-//! of is nobody's. What a garbled acknowledgement bore is not demanded.
+//! of is nobody's. What a garbled acknowledgement bore is not demanded. Of as many names as fit into one
+//! acknowledgement an attempt may leave some to the sweep when a trigger comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::id::{AttemptId, CheckpointId};
 
@@ -23,6 +24,9 @@ impl Invariant for DeclarationsAreWhole {
             Fact::SettledHeard(attempt, checkpoint) => {
                 let settled = self.settled.entry(*attempt).or_default();
                 *settled = (*settled).max(*checkpoint);
+                if let Some(newest) = some_are_left(facts, *attempt) {
+                    *settled = newest.max(*settled);
+                }
             }
             Fact::Declared(attempt, names) => {
                 let settled = self.settled.get(attempt).copied().unwrap_or_default();
@@ -44,6 +48,20 @@ impl Invariant for DeclarationsAreWhole {
         }
         Ok(())
     }
+}
+
+/// The newest acknowledgement of an attempt, if all of them bore more names than it need keep in mind.
+fn some_are_left(facts: &Facts, attempt: AttemptId) -> Option<CheckpointId> {
+    let all = facts.acknowledged.range((attempt, CheckpointId(0))..);
+    let all = all.take_while(|((other, _), _)| *other == attempt);
+    let most: usize = all.clone().map(|(_, borne)| borne.len()).sum();
+    if most < facts.config.acknowledged_files_max {
+        return None;
+    }
+    let names: BTreeSet<_> = all.clone().flat_map(|(_, borne)| borne).collect();
+    let is_full = names.len() >= facts.config.acknowledged_files_max;
+    let newest = all.last().map(|((_, checkpoint), _)| *checkpoint);
+    newest.filter(|_| is_full)
 }
 
 #[cfg(test)]
@@ -77,5 +95,22 @@ mod tests {
         assert!(show(&mut invariant, &mut facts, declared(&[])).is_err());
         show(&mut invariant, &mut facts, garbled(2)).expect("this one");
         show(&mut invariant, &mut facts, declared(&[])).expect("it never bore that");
+    }
+
+    #[test]
+    fn of_as_many_names_as_fit_some_may_be_left_out() {
+        let (mut invariant, mut facts) = (DeclarationsAreWhole::default(), Facts::default());
+        let attempt = AttemptId(1);
+        let names = vec![name(1, 1), name(1, 2)];
+        let acknowledged = Fact::Acknowledged(attempt, CheckpointId(1), names);
+        show(&mut invariant, &mut facts, acknowledged).expect("two names");
+        let triggered = Fact::SettledHeard(attempt, CheckpointId(0));
+        let declared = Fact::Declared(attempt, [name(1, 2)].into());
+        facts.config.acknowledged_files_max = 3;
+        show(&mut invariant, &mut facts, triggered.clone()).expect("there is room");
+        assert!(show(&mut invariant, &mut facts, declared.clone()).is_err());
+        facts.config.acknowledged_files_max = 2;
+        show(&mut invariant, &mut facts, triggered).expect("there is none");
+        show(&mut invariant, &mut facts, declared).expect("the other is the sweep's");
     }
 }

@@ -34,6 +34,7 @@ mod news_is_true;
 mod only_the_owner_deletes;
 mod pins_are_kept;
 mod progress;
+mod queues_are_bounded;
 mod restorable_checkpoint_exists;
 mod restore_is_exact;
 mod retained_is_recoverable;
@@ -68,6 +69,7 @@ pub use news_is_true::NewsIsTrue;
 pub use only_the_owner_deletes::OnlyTheOwnerDeletes;
 pub use pins_are_kept::PinsAreKept;
 pub use progress::{Progress, bound, garbage_bound};
+pub use queues_are_bounded::QueuesAreBounded;
 pub use restorable_checkpoint_exists::RestorableCheckpointExists;
 pub use restore_is_exact::RestoreIsExact;
 pub use retained_is_recoverable::RetainedIsRecoverable;
@@ -215,6 +217,7 @@ invariants! {
     deletes_are_repeated: DeletesAreRepeated,
     every_word_is_answered: EveryWordIsAnswered,
     first_asked_is_first_served: FirstAskedIsFirstServed,
+    queues_are_bounded: QueuesAreBounded,
     news_is_true: NewsIsTrue,
     failures_are_counted: FailuresAreCounted,
     newest_are_retained: NewestAreRetained,

@@ -246,6 +246,10 @@ pub struct Configured {
     pub read_tries_max: u32,
     /// Pins that there may be.
     pub pins_max: usize,
+    /// Files in one acknowledgement, and names that an attempt keeps in mind at least.
+    pub acknowledged_files_max: usize,
+    /// Requests that may wait for their turn, and others that may wait for a commit.
+    pub queued_requests_max: usize,
 }
 
 impl Configured {
@@ -274,6 +278,8 @@ impl Default for Configured {
             tail_records_max: usize::MAX,
             read_tries_max: u32::MAX,
             pins_max: usize::MAX,
+            acknowledged_files_max: usize::MAX,
+            queued_requests_max: usize::MAX,
         }
     }
 }

@@ -117,6 +117,11 @@ const MEANINGS: &[(&str, &str)] = &[
         "each record that becomes durable says only what can be so after those before it.",
     ),
     (
+        "QueuesAreBounded",
+        "no more requests wait than there is room for, and who is refused for want of room found \
+         none.",
+    ),
+    (
         "RestorableCheckpointExists",
         "once a checkpoint has completed, there is always one that can be restored.",
     ),

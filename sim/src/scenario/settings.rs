@@ -38,7 +38,7 @@ macro_rules! times {
     };
 }
 
-const NUMBERS: [Setting; 20] = numbers! {
+const NUMBERS: [Setting; 22] = numbers! {
     "workers": workers,
     "operators": operators,
     "parallelism": parallelism,
@@ -59,6 +59,8 @@ const NUMBERS: [Setting; 20] = numbers! {
     "own-deletes": config.limits.own_deletes_max,
     "pending": config.limits.pending_checkpoints_max,
     "pins": config.limits.pins_max,
+    "queued-requests": config.limits.queued_requests_max,
+    "files": config.limits.acknowledged_files_max,
 };
 
 const TIMES: [Setting; 5] = times! {

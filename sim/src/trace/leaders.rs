@@ -48,8 +48,8 @@ fn settled(state: &AttemptState, numbers: &BTreeMap<CheckpointId, u64>) -> u64 {
     let sent = state
         .last_declared
         .max(state.last_acknowledged.unwrap_or_default());
-    match state.staged.values().map(|staged| staged.first).min() {
-        Some(oldest) => number(oldest).saturating_sub(1).min(number(sent)),
+    match state.staged.values().min() {
+        Some(oldest) => number(*oldest).saturating_sub(1).min(number(sent)),
         None => number(sent),
     }
 }
@@ -116,7 +116,7 @@ impl Led {
         }
         self.may_leave_garbage = view.attempts.values().any(|state| {
             let mut staged = state.staged.values();
-            staged.any(|staged| Some(staged.last) < state.last_acknowledged)
+            staged.any(|last| Some(*last) < state.last_acknowledged)
         });
         let staged = view.attempts.values().flat_map(|state| state.staged.keys());
         self.cared_for = staged.chain(view.orphans).copied().collect();

@@ -16,6 +16,12 @@ use crate::store::Store;
 /// The unit of how long a process stands still, in microseconds.
 const PAUSE: u64 = 60_000;
 
+/// How many users want the same at the same moment: one as a rule, now and then more than there is room
+/// for.
+fn at_once(choices: &mut Choices) -> u32 {
+    1 + 2 * choices.weighted(&[4, 1], Label::Request)
+}
+
 impl World {
     /// Something may go wrong now.
     pub(super) fn disturb(&mut self, choices: &mut Choices) {
@@ -96,7 +102,9 @@ impl World {
         if self.is_drawn(Fault::Pins, choices)
             && let Some(id) = self.some_coordinator(choices)
         {
-            self.pin_or_unpin(id, choices);
+            for _ in 0..at_once(choices) {
+                self.pin_or_unpin(id, choices);
+            }
         }
         if self.is_drawn(Fault::Guests, choices) {
             self.guest_comes(choices);
@@ -113,7 +121,9 @@ impl World {
         if choices.chance(Ratio::one_in(12), Label::Request)
             && let Some(id) = self.some_coordinator(choices)
         {
-            self.ask_for_checkpoint(id, choices);
+            for _ in 0..at_once(choices) {
+                self.ask_for_checkpoint(id, choices);
+            }
         }
     }
 

@@ -21,15 +21,6 @@ use crate::protocol::message::{Acknowledge, Attach, Attached, Message, NotNamed}
 use crate::protocol::outcome::{Ignored, Outcome};
 use crate::protocol::time::Timestamp;
 
-/// When a staged file was named.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Staged {
-    /// The oldest checkpoint whose acknowledgement names it.
-    pub first: CheckpointId,
-    /// The newest one.
-    pub last: CheckpointId,
-}
-
 /// What the leader knows of a named attempt.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AttemptState {
@@ -39,8 +30,9 @@ pub struct AttemptState {
     pub attached: bool,
     /// It has restored its state.
     pub running: bool,
-    /// Its files that are named in an acknowledgement and neither in an interval nor condemned.
-    pub staged: BTreeMap<FileName, Staged>,
+    /// Its files that are named in an acknowledgement and neither in an interval nor condemned, each
+    /// with the newest checkpoint whose acknowledgement names it.
+    pub staged: BTreeMap<FileName, CheckpointId>,
     /// The newest checkpoint that it acknowledged to this leader.
     pub last_acknowledged: Option<CheckpointId>,
     /// The newest acknowledgement it is known to have sent at all.
@@ -77,11 +69,12 @@ impl AttemptState {
         self.staged.contains_key(&file)
     }
 
-    /// The newest acknowledgement all of whose names, and all earlier names, are in an interval,
-    /// condemned or gone.
+    /// The newest acknowledgement up to which every name that no newer one bears is in an interval,
+    /// condemned or gone. A file that stays without ever being in a checkpoint that completes holds
+    /// nothing up but itself.
     #[must_use]
     pub fn settled(&self) -> CheckpointId {
-        let oldest = self.staged.values().map(|staged| staged.first).min();
+        let oldest = self.staged.values().min();
         let sent = self
             .last_declared
             .max(self.last_acknowledged.unwrap_or_default());
@@ -92,13 +85,8 @@ impl AttemptState {
     }
 
     fn stage(&mut self, file: FileName, checkpoint: CheckpointId) {
-        let new = Staged {
-            first: checkpoint,
-            last: checkpoint,
-        };
-        let staged = self.staged.entry(file).or_insert(new);
-        staged.first = staged.first.min(checkpoint);
-        staged.last = staged.last.max(checkpoint);
+        let last = self.staged.entry(file).or_insert(checkpoint);
+        *last = checkpoint.max(*last);
     }
 }
 

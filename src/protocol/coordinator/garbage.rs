@@ -19,7 +19,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::Coordinator;
-use super::attempts::{AttemptState, Staged};
+use super::attempts::AttemptState;
 use super::commits::Covered;
 use super::pending::{CommittingCheckpoint, PendingCheckpoint};
 use crate::protocol::id::{CheckpointId, FileName};
@@ -185,8 +185,8 @@ impl Coordinator {
     fn staged_garbage(&self, completes: Option<CheckpointId>) -> Vec<FileName> {
         let mut garbage = Vec::new();
         for state in self.attempts.values() {
-            for (file, staged) in &state.staged {
-                if self.staged_is_over(state, *staged, completes)
+            for (file, named_last) in &state.staged {
+                if self.staged_is_over(state, *named_last, completes)
                     && !self.is_named(*file, completes)
                 {
                     sometimes!(StagedFileCondemned);
@@ -201,7 +201,7 @@ impl Coordinator {
     fn staged_is_over(
         &self,
         state: &AttemptState,
-        staged: Staged,
+        named_last: CheckpointId,
         completes: Option<CheckpointId>,
     ) -> bool {
         let Some(last) = state.last_acknowledged else {
@@ -211,7 +211,7 @@ impl Coordinator {
         let waited_for = older.any(|(id, pending)| {
             completes.is_none_or(|done| *id > done) && pending.waits_for(state.subtask)
         });
-        guard!(LaterAckWithoutIt, staged.last < last) && guard!(NoOlderPendingWaits, !waited_for)
+        guard!(LaterAckWithoutIt, named_last < last) && guard!(NoOlderPendingWaits, !waited_for)
     }
 
     /// The sweep listed first; now, against the manifest that this commit builds on, whatever has

@@ -67,7 +67,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 pub use action::{AbortReason, Action, Broken, CoordinatorError, Notice, RefusalReason};
-pub use attempts::{AttemptState, Staged};
+pub use attempts::AttemptState;
 pub use config::{BadConfig, CoordinatorConfig};
 pub use event::{Event, RestoreFrom, TriggerKind};
 pub use pending::{Acknowledged, CommittingCheckpoint, Delta, DeltaNames, PendingCheckpoint};

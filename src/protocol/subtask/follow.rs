@@ -233,4 +233,28 @@ impl Subtask {
             !guard!(DeclaredUntilSettled, known)
         });
     }
+    /// With as many names unsettled as one acknowledgement may bear, those that no snapshot under way
+    /// or to come bears and no reply speaks of are left to the sweep. What remains has a bound, so
+    /// nothing has to be declined for it, which would keep the leader from ever settling any.
+    pub(super) fn leave_unsettled(&mut self) {
+        if self.unsettled.len() < self.config.limits.acknowledged_files_max {
+            return;
+        }
+        let oldest = self.snapshots.keys().next();
+        let is_needed = |left: CheckpointId| oldest.is_some_and(|oldest| *oldest < left);
+        let names = self.files.all().filter_map(|(_, file)| match file.remote {
+            Remote::Stored { name, .. } if file.left.is_none_or(is_needed) => Some(name),
+            Remote::Absent | Remote::Uploading(_) | Remote::Stored { .. } => None,
+        });
+        let borne: BTreeSet<FileName> = names.collect();
+        let (replies, unnamed) = (&self.replies, &mut self.unnamed);
+        self.unsettled.retain(|name, last| {
+            let is_kept = borne.contains(name) || replies.contains_key(last);
+            if !is_kept {
+                sometimes!(NameLeftToTheSweep);
+                unnamed.remove(&name.number);
+            }
+            is_kept
+        });
+    }
 }

@@ -92,8 +92,11 @@ impl Subtask {
         }
         self.last_snapshot = checkpoint;
         self.aborted = self.aborted.split_off(&checkpoint.next());
-        if let Some(cause) = self.is_full() {
+        self.leave_unsettled();
+        let under_way = self.snapshots.len() + self.replies.len();
+        if under_way >= self.config.limits.snapshots_in_flight_max {
             sometimes!(TooManySnapshots);
+            let cause = "as many snapshots are under way as may be";
             self.decline_once(checkpoint, Failure::new(FailureKind::Exhausted, cause));
             return Outcome::Accepted;
         }
@@ -101,18 +104,6 @@ impl Subtask {
         let phase = Phase::Triggered;
         self.snapshots.insert(checkpoint, Snapshot { base, phase });
         Outcome::Accepted
-    }
-
-    /// Whether no further snapshot can be taken in, and why.
-    fn is_full(&self) -> Option<&'static str> {
-        let limits = &self.config.limits;
-        if self.snapshots.len() + self.replies.len() >= limits.snapshots_in_flight_max {
-            Some("as many snapshots are under way as may be")
-        } else if self.unsettled.len() >= limits.acknowledged_files_max {
-            Some("as many names are not settled as may be")
-        } else {
-            None
-        }
     }
 
     /// Asks for the next cut, when none is under way.

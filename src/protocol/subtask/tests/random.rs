@@ -44,6 +44,7 @@ fn small() -> Limits {
         deletes_in_flight_max: 1,
         own_deletes_max: 2,
         pending_checkpoints_max: 2,
+        acknowledged_files_max: 8,
         ..Limits::default()
     }
 }
