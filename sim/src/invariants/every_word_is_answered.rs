@@ -8,10 +8,8 @@
 //! repeated for ever; and an answer takes over what an acknowledgement names, so none is given that
 //! nobody waits for.
 //!
-//! What it does not demand: an answer from who does not lead in the epoch that was spoken of, from a
-//! leader that closes to a decline, nor about a checkpoint that nobody triggered.
-
-use std::collections::BTreeSet;
+//! What it does not demand: an answer from who does not lead in the epoch that was spoken of, nor about a
+//! checkpoint that nobody triggered.
 
 use stillpoint::protocol::coordinator::Notice;
 use stillpoint::protocol::id::{AttemptId, CheckpointId};
@@ -46,7 +44,6 @@ impl Heard {
 pub struct EveryWordIsAnswered {
     heard: Option<Heard>,
     newest_triggered: Option<CheckpointId>,
-    closing: BTreeSet<ProcessId>,
 }
 
 impl EveryWordIsAnswered {
@@ -100,13 +97,12 @@ impl Invariant for EveryWordIsAnswered {
             Fact::WordHeard(process, attempt, checkpoint, epoch, word) => {
                 let is_triggered =
                     checkpoint.is_none_or(|about| self.newest_triggered >= Some(about));
-                let is_deaf = *word == Word::Decline && self.closing.contains(process);
                 self.heard = Some(Heard {
                     process: *process,
                     attempt: *attempt,
                     checkpoint: *checkpoint,
                     word: *word,
-                    is_owed: facts.epochs.get(process) == Some(epoch) && is_triggered && !is_deaf,
+                    is_owed: facts.epochs.get(process) == Some(epoch) && is_triggered,
                     has_said_verdict: false,
                     has_said_anything: false,
                 });
@@ -129,12 +125,6 @@ impl Invariant for EveryWordIsAnswered {
             Fact::HeardOut(process) => return self.heard_out(*process),
             Fact::Told(_, Notice::Triggered { checkpoint, .. }) => {
                 self.newest_triggered = self.newest_triggered.max(Some(*checkpoint));
-            }
-            Fact::CloseAsked(process) => {
-                self.closing.insert(*process);
-            }
-            Fact::CoordinatorGone(process) | Fact::Told(process, Notice::Closed) => {
-                self.closing.remove(process);
             }
             _ => {}
         }
@@ -216,8 +206,6 @@ mod tests {
         let out = Fact::HeardOut(LEADER);
         let never = heard(ACKNOWLEDGEMENT, Some(CheckpointId(2)));
         assert!(holds(&[never, out.clone()]));
-        let decline = heard(Word::Decline, Some(CHECKPOINT));
-        assert!(holds(&[Fact::CloseAsked(LEADER), decline, out.clone()]));
         let (word, about) = (Word::Decline, Some(CHECKPOINT));
         let stale = Fact::WordHeard(LEADER, ATTEMPT, about, Epoch(0), word);
         assert!(holds(&[stale, out]));

@@ -157,8 +157,6 @@ pub enum Fact {
     FateSent(ProcessId, AttemptId, CheckpointId),
     /// A leader tells an attempt that the manifest does not name it.
     NotNamedSent(ProcessId, AttemptId),
-    /// A user asks a coordinator to close.
-    CloseAsked(ProcessId),
     /// A leader takes an attachment.
     AttachmentTaken(ProcessId, AttemptId),
     /// An attempt hears that nobody knows what became of an upload.
@@ -471,7 +469,6 @@ impl Facts {
             | Fact::HeardOut(_)
             | Fact::FateSent(..)
             | Fact::NotNamedSent(..)
-            | Fact::CloseAsked(_)
             | Fact::UploadInDoubt(..)
             | Fact::DeleteAnswered(..)
             | Fact::RestoreFailed(..)

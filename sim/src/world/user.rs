@@ -223,8 +223,8 @@ impl World {
             | Event::Running { .. }
             | Event::AttemptEnded { .. }
             | Event::Cancel { .. }
-            | Event::CancelCheckpoint { .. } => return,
-            Event::Close => Fact::CloseAsked(id),
+            | Event::CancelCheckpoint { .. }
+            | Event::Close => return,
         };
         self.fact(fact);
     }

@@ -16,7 +16,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::action::AbortReason;
 use super::pending::{Acknowledged, Delta, DeltaNames};
-use super::{Coordinator, Phase};
+use super::Coordinator;
 use crate::protocol::file::{FileDescription, FileSet};
 use crate::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
 use crate::protocol::marks::{guard, sometimes};
@@ -342,7 +342,7 @@ impl Coordinator {
     }
 
     pub(super) fn decline(&mut self, now: Timestamp, message: Decline) -> Outcome {
-        if self.phase != Phase::Leading {
+        if !self.leads() {
             return Outcome::Ignored(Ignored::NotLeading);
         }
         if !guard!(EpochIsCurrent, message.epoch == self.epoch) {
