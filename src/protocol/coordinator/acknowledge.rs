@@ -14,9 +14,9 @@
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use super::Coordinator;
 use super::action::AbortReason;
 use super::pending::{Acknowledged, Delta, DeltaNames};
-use super::Coordinator;
 use crate::protocol::file::{FileDescription, FileSet};
 use crate::protocol::id::{AttemptId, CheckpointId, FileName, SubtaskId};
 use crate::protocol::marks::{guard, sometimes};
