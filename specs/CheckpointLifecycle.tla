@@ -301,6 +301,7 @@ TaskDelete(a) ==
   /\ UNCHANGED <<m, cuts, creator, ld, acks, nextF, nextA, nextC, faults>>
 
 (* ---------------- the coordinator ---------------- *)
+\* Whatever was last named up to this acknowledgement is accounted for.
 Settled(L, t) ==
   LET lasts == { L.staged[f] : f \in { g \in Files : L.staged[g] # None /\ at[creator[g]].task = t } }
       sent == Max({L.lastAck[t], L.lastDeclared[t]})

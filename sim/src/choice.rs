@@ -144,6 +144,8 @@ labels! {
     Garbled = "garbled", "an acknowledgement is garbled";
     /// Whether a put is refused although nothing is there.
     Refusal = "refusal", "a put is refused for no reason";
+    /// How many users want the same at the same moment.
+    AtOnce = "at-once", "several users want the same at once";
     /// Whether the files of a snapshot can't be secured.
     SecureFate = "secure-fate", "a snapshot is not secured";
     /// Whether a file on a worker's disk changes between two attempts.

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::choice::{Choices, Label, Labels, mix, next_script};
 use crate::digest::Fingerprint;
-use crate::invariants::Violation;
+use crate::invariants::{Class, Violation};
 use crate::run::{finish, panicked};
 use crate::scenario::Scenario;
 use crate::world::World;
@@ -41,8 +41,8 @@ pub struct Tried {
     pub situations: u64,
     /// Points at which so much was not synced that combinations were drawn.
     pub sampled: u64,
-    /// Broken promises, with the step and the combination.
-    pub failures: Vec<String>,
+    /// Broken promises, with the step and the combination in words.
+    pub failures: Vec<(Class, String)>,
 }
 
 impl Tried {
@@ -63,7 +63,7 @@ pub fn try_all(name: &str, scenario: &Scenario) -> Tried {
     let mut tried = Tried::default();
     let mut seen = HashSet::new();
     let (frames, violation) = scenario.frames();
-    let told = violation.map(|violation| format!("{name}: {violation}"));
+    let told = violation.map(|violation| (violation.class, format!("{name}: {violation}")));
     tried.failures.extend(told);
     for world in frames {
         tried.points += 1;
@@ -80,8 +80,11 @@ pub fn try_all(name: &str, scenario: &Scenario) -> Tried {
             if seen.insert(situation(&after)) {
                 tried.situations += 1;
                 let step = world.steps;
-                let told = |violation| {
-                    format!("{name}: power cut after step {step}, lost {script:?}: {violation}")
+                let told = |violation: Violation| {
+                    let what = format!(
+                        "{name}: power cut after step {step}, lost {script:?}: {violation}"
+                    );
+                    (violation.class, what)
                 };
                 tried.failures.extend(recover(after).err().map(told));
             }

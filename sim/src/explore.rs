@@ -124,7 +124,7 @@ pub struct Failure {
 }
 
 /// A way from the start to a state.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Path {
     /// How many steps it has.
     pub steps: u32,

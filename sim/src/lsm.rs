@@ -253,7 +253,17 @@ pub enum BadState {
     WrongKind(LocalName),
 }
 
+/// From so many files on, everything is merged before a cut.
+pub const FILES_MAX: usize = 12;
+
 impl Lsm {
+    /// Merges everything into one file if there are too many, as compactions see to in a real tree.
+    pub fn merge_many(&mut self, contents: &mut Contents) {
+        if self.files.len() >= FILES_MAX {
+            self.compact(0, self.files.len(), contents);
+        }
+    }
+
     /// Writes a key.
     pub fn write(&mut self, key: usize, value: u32) {
         self.memtable.0[key] = value;

@@ -14,6 +14,7 @@ use stillpoint::protocol::limits::Limits;
 
 use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
+use crate::lsm::FILES_MAX;
 use crate::oracle::facts::Configured;
 
 /// How long runs are.
@@ -64,8 +65,9 @@ pub struct Profile {
 /// The mean time between two disturbances, in microseconds.
 pub const DISTURBANCE_PERIOD: u64 = 150_000;
 
-/// Hardly more files than a cut has here: with so many names unsettled, a subtask leaves some to the sweep.
-const FEW_FILES: usize = 16;
+/// A few more files than a cut ever has here, with its pack: from so many unsettled names on, a subtask
+/// leaves some to the sweep.
+const FEW_FILES: usize = FILES_MAX + 4;
 
 impl Profile {
     /// Draws one.

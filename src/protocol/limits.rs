@@ -56,7 +56,8 @@ pub struct Limits {
     pub user_bytes_max: usize,
     /// Bytes of the names of one subtask's column families.
     pub family_bytes_max: usize,
-    /// Files in one acknowledgement.
+    /// Files in one acknowledgement. From so many names on that its leader has not settled, a subtask
+    /// leaves those that it does not need any more to the sweep.
     pub acknowledged_files_max: usize,
     /// The first wait before something is tried again; it doubles with each further try.
     pub retry_delay: Duration,

@@ -118,8 +118,8 @@ pub struct Trigger {
     pub checkpoint: CheckpointId,
     /// The completed checkpoint to tell the files against; without one, all files are told.
     pub base: Option<CheckpointId>,
-    /// The attempt's newest acknowledgement all of whose names are, durably, in an interval,
-    /// condemned or gone. Checkpoint 0 if there is none.
+    /// The attempt's newest acknowledgement up to which every name that no newer one bears is, durably,
+    /// in an interval, condemned or gone. Checkpoint 0 if there is none.
     pub settled: CheckpointId,
 }
 

@@ -9,6 +9,7 @@ use serde_json::json;
 use stillpoint::protocol::marks::Guard;
 use stillpoint_sim::crash_points::{Tried, generated, try_all};
 use stillpoint_sim::invariants::Class;
+use stillpoint_sim::reproduce::whole_command;
 use stillpoint_sim::scenario::Scenario;
 
 use super::exit::Exit;
@@ -92,13 +93,16 @@ pub(super) fn crash_points(wanted: &CrashPoints, json: bool) -> Result<Exit, Str
         let (count, tried) = &mut *shared(&of_stuck);
         tried
             .failures
-            .extend(stuck.iter().map(|stuck| stuck.text()));
+            .extend(stuck.iter().map(|stuck| (Class::Liveness, stuck.text())));
         report(*count, tried, json);
     });
     workers::each(0, 0..stories.len() as u64, wanted.hold_open, |number| {
         let story = &stories[number as usize];
         let doing = Doing::CrashPoints(story.name.clone(), story.arguments.clone());
-        let tried = watch::during(doing, || try_all(&story.name, &story.scenario));
+        let mut tried = watch::during(doing, || try_all(&story.name, &story.scenario));
+        for (_, failure) in &mut tried.failures {
+            failure.push_str(&format!("\n  {}", whole_command(&story.arguments)));
+        }
         let mut sum = shared(&sum);
         sum.0 += 1;
         sum.1.add(tried);
@@ -106,9 +110,7 @@ pub(super) fn crash_points(wanted: &CrashPoints, json: bool) -> Result<Exit, Str
     });
     let (count, tried) = &*shared(&sum);
     report(*count, tried, json);
-    Ok(Exit::of(
-        (!tried.failures.is_empty()).then_some(Class::Safety),
-    ))
+    Ok(Exit::of(tried.failures.iter().map(|(class, _)| *class)))
 }
 
 fn report(stories: usize, tried: &Tried, json: bool) {
@@ -122,13 +124,13 @@ fn report(stories: usize, tried: &Tried, json: bool) {
                 "cuts": tried.cuts,
                 "situations": tried.situations,
                 "sampled": tried.sampled,
-                "failures": tried.failures,
+                "failures": tried.failures.iter().map(|(_, what)| what).collect::<Vec<_>>(),
                 "interrupted": interrupt::came(),
             })
         );
         return;
     }
-    for failure in &tried.failures {
+    for (_, failure) in &tried.failures {
         say!("{failure}");
     }
     say!(

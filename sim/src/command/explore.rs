@@ -5,7 +5,7 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use stillpoint::protocol::marks::{self, Guard};
-use stillpoint_sim::explore::{self, Effort, Explored, bounds};
+use stillpoint_sim::explore::{self, Effort, Explored, Failure, bounds};
 use stillpoint_sim::reproduce::whole_command;
 use stillpoint_sim::world::small::Bounds;
 
@@ -64,7 +64,9 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Exit, String> {
             watch: watch::step,
         };
         let mut explored = explore::explore(&bounds, effort);
-        // Several threads may have found one each.
+        // Several threads may have found one each: the gravest and shortest are told.
+        let order = |failure: &Failure| (failure.violation.class, failure.path.clone());
+        explored.failures.sort_by_key(order);
         explored.failures.truncate(wanted.failures_max);
         if !json {
             tell(&bounds, &explored, started, wanted.hold_open);

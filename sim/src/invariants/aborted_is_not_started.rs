@@ -25,7 +25,7 @@ impl Invariant for AbortedIsNotStarted {
                 let highest = self.epochs.entry(*attempt).or_default();
                 *highest = (*highest).max(*epoch);
             }
-            Fact::TriggerHeard(attempt, checkpoint, _) => {
+            Fact::TriggerHeard(attempt, checkpoint, ..) => {
                 self.triggered.insert((*attempt, *checkpoint));
             }
             Fact::AbortHeard(attempt, checkpoint, epoch) => {
@@ -71,7 +71,7 @@ mod tests {
                 Table::default(),
             )
         };
-        let trigger = |id| Fact::TriggerHeard(attempt, CheckpointId(id), Epoch(1));
+        let trigger = |id| Fact::TriggerHeard(attempt, CheckpointId(id), Epoch(1), CheckpointId(0));
         let abort = |id| Fact::AbortHeard(attempt, CheckpointId(id), Epoch(1));
         let heard = Fact::EpochHeard(attempt, Epoch(1));
         for fact in [heard, trigger(1), abort(1), cut(1), abort(2), trigger(2)] {

@@ -1,55 +1,78 @@
 //! Attempts that nobody garbled never contradict the registry: what an attempt believes of its
 //! files and what the leader knows of them agree, whatever was lost, doubled or late.
 
+use std::collections::BTreeSet;
+
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
-use stillpoint::protocol::id::{CheckpointId, SubtaskId};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, SubtaskId};
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts};
+use crate::oracle::facts::{Fact, Facts, ProcessId, Word};
 
-/// The promise.
+/// The promise, with the garbled acknowledgements that each coordinator has heard.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct AcknowledgementsAgree;
+pub struct AcknowledgementsAgree {
+    garbled: BTreeSet<(ProcessId, CheckpointId, AttemptId)>,
+}
+
+impl AcknowledgementsAgree {
+    /// Whether a process heard a garbled acknowledgement of this checkpoint by an attempt of this
+    /// subtask.
+    fn heard_garbled(
+        &self,
+        facts: &Facts,
+        process: ProcessId,
+        checkpoint: CheckpointId,
+        subtask: SubtaskId,
+    ) -> bool {
+        let of_checkpoint =
+            (process, checkpoint, AttemptId(0))..=(process, checkpoint, AttemptId(u64::MAX));
+        let mut heard = self.garbled.range(of_checkpoint);
+        heard.any(|(.., attempt)| facts.durable.ever_named.get(attempt) == Some(&subtask))
+    }
+}
 
 impl Invariant for AcknowledgementsAgree {
     const NAME: &'static str = "AcknowledgementsAgree";
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
+            Fact::WordHeard(
+                process,
+                attempt,
+                Some(checkpoint),
+                _,
+                Word::Acknowledgement { is_honest: false },
+            ) => {
+                self.garbled.insert((*process, *checkpoint, *attempt));
+                Ok(())
+            }
             Fact::Told(
                 process,
                 Notice::Aborted {
                     checkpoint,
                     reason: AbortReason::Contradiction(subtask, contradiction),
                 },
-            ) if !is_garbled(facts, *checkpoint, *subtask) => Self::broken(format!(
-                "{process} aborts {checkpoint}, because {subtask} says that {contradiction}"
-            )),
+            ) if !self.heard_garbled(facts, *process, *checkpoint, *subtask) => {
+                Self::broken(format!(
+                    "{process} aborts {checkpoint}, because {subtask} says that {contradiction}"
+                ))
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// Whether an acknowledgement of this checkpoint by an attempt of this subtask was garbled.
-fn is_garbled(facts: &Facts, checkpoint: CheckpointId, subtask: SubtaskId) -> bool {
-    let mut garbled = facts.garbled.iter();
-    garbled.any(|(attempt, of)| {
-        *of == checkpoint && facts.durable.ever_named.get(attempt) == Some(&subtask)
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::{AttemptId, OperatorId};
+    use stillpoint::protocol::id::{Epoch, OperatorId};
     use stillpoint::protocol::message::Contradiction;
 
     use super::super::testing::*;
     use super::*;
-    use crate::oracle::facts::ProcessId;
-
     #[test]
     fn a_contradiction_without_a_garbled_message_breaks_it() {
-        let (mut invariant, mut facts) = (AcknowledgementsAgree, Facts::default());
+        let (mut invariant, mut facts) = (AcknowledgementsAgree::default(), Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         let told = |subtask| {
             let contradiction = Contradiction::Condemned(name(1, 1));
@@ -59,7 +82,11 @@ mod tests {
         };
         let subtask = SubtaskId::default();
         assert!(show(&mut invariant, &mut facts, told(subtask)).is_err());
-        let garbled = |id| Fact::AcknowledgementGarbled(AttemptId(1), CheckpointId(id));
+        let garbled = |id| {
+            let word = Word::Acknowledgement { is_honest: false };
+            let checkpoint = Some(CheckpointId(id));
+            Fact::WordHeard(ProcessId(0), AttemptId(1), checkpoint, Epoch(1), word)
+        };
         show(&mut invariant, &mut facts, garbled(2)).expect("another's");
         assert!(show(&mut invariant, &mut facts, told(subtask)).is_err());
         show(&mut invariant, &mut facts, garbled(1)).expect("a cause");

@@ -281,7 +281,7 @@ pub(crate) fn is_honest(facts: &Facts, caller: Caller, error: &LoadError) -> boo
         LoadError::Overtaken(times) => {
             *times > facts.config.read_tries_max && u64::from(*times) <= facts.durable.version.0
         }
-        LoadError::Damaged { name, .. } => is_damaged(facts, name),
+        LoadError::Damaged { name, .. } => is_damaged(facts, caller, name),
         LoadError::CurrentMissing(_) => !facts.has_current,
         LoadError::Missing(name) => {
             facts.current_names.contains(name) && !facts.manifests.contains(name)
@@ -295,14 +295,14 @@ fn is_broken(facts: &Facts, process: ProcessId, broken: &Broken) -> bool {
     let Broken { name, failure } = broken;
     match failure.kind {
         FailureKind::NotFound => !facts.holds(name),
-        FailureKind::Corrupt => is_damaged(facts, name),
+        FailureKind::Corrupt => is_damaged(facts, Caller::Coordinator(process), name),
         kind => has_failed(facts, Caller::Coordinator(process), Some(*name), kind, 1),
     }
 }
 
-/// Whether each of as many reads as are made brought damage.
-fn is_damaged(facts: &Facts, name: &ObjectName) -> bool {
-    let reads = facts.damaged_reads.get(name);
+/// Whether as many of this reader's reads as are made have brought damage.
+fn is_damaged(facts: &Facts, caller: Caller, name: &ObjectName) -> bool {
+    let reads = facts.damaged_reads.get(&(caller, *name));
     reads.is_some_and(|reads| *reads >= DAMAGED_READS_MAX)
 }
 

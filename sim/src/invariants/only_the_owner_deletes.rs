@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 
-use stillpoint::protocol::id::ManifestName;
+use stillpoint::protocol::id::{CheckpointId, ManifestName};
 
 use super::{Invariant, Verdict};
 use crate::oracle::facts::{Caller, Fact, Facts};
@@ -88,6 +88,13 @@ impl Invariant for OnlyTheOwnerDeletes {
                 if facts.durable.held.contains_key(name) {
                     return Self::broken(format!(
                         "{attempt} deletes {name}, which a retained checkpoint holds"
+                    ));
+                }
+                let of_attempt = (*attempt, CheckpointId(0))..=(*attempt, CheckpointId(u64::MAX));
+                let mut borne = facts.acknowledged.range(of_attempt);
+                if let Some(((_, checkpoint), _)) = borne.find(|(_, names)| names.contains(name)) {
+                    return Self::broken(format!(
+                        "{attempt} deletes {name}, which its acknowledgement of {checkpoint} bore"
                     ));
                 }
                 if facts.answered.contains(name) {

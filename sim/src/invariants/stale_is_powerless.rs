@@ -138,7 +138,7 @@ impl Invariant for StaleIsPowerless {
                     "{process} takes an attachment that {attempt} made in another epoch"
                 ))
             }
-            Fact::TriggerHeard(attempt, checkpoint, epoch) => {
+            Fact::TriggerHeard(attempt, checkpoint, epoch, _) => {
                 let highest = self.epochs.get(attempt);
                 let trigger = (*attempt, *checkpoint);
                 if highest.is_none_or(|highest| epoch >= highest) {
@@ -330,7 +330,9 @@ mod tests {
     fn a_snapshot_for_a_leader_of_the_past_breaks_it() {
         let (mut invariant, mut facts) = leading();
         let attempt = AttemptId(1);
-        let trigger = |id, epoch| Fact::TriggerHeard(attempt, CheckpointId(id), Epoch(epoch));
+        let trigger = |id, epoch| {
+            Fact::TriggerHeard(attempt, CheckpointId(id), Epoch(epoch), CheckpointId(0))
+        };
         let cut = |id| {
             Fact::CutTaken(
                 CheckpointId(id),

@@ -121,7 +121,7 @@ pub enum Fact {
     /// Somebody asks the store to let `CURRENT` name this record as its last.
     SwapAsked(Caller, ManifestName),
     /// A read of this object brought something else than is stored.
-    ReadDamaged(ObjectName),
+    ReadDamaged(Caller, ObjectName),
     /// Somebody hears that this object, or the list of them, can't be read, which is not to say that
     /// it is not there.
     ReadFailed(Caller, Option<ObjectName>, FailureKind),
@@ -147,8 +147,6 @@ pub enum Fact {
     EpochHeard(AttemptId, Epoch),
     /// An attempt attaches and declares these names.
     Declared(AttemptId, Vec<FileName>),
-    /// An attempt hears that its acknowledgements up to this one are durably accounted for.
-    SettledHeard(AttemptId, CheckpointId),
     /// A coordinator is about to take what an attempt says in this epoch, of this checkpoint.
     WordHeard(ProcessId, AttemptId, Option<CheckpointId>, Epoch, Word),
     /// A coordinator has taken what an attempt said, and all that it says to that is sent.
@@ -157,6 +155,8 @@ pub enum Fact {
     FateSent(ProcessId, AttemptId, CheckpointId),
     /// A leader tells an attempt that the manifest does not name it.
     NotNamedSent(ProcessId, AttemptId),
+    /// An attempt hears what a leader of this epoch answers about a checkpoint.
+    AnswerHeard(AttemptId, CheckpointId, Epoch),
     /// A leader takes an attachment.
     AttachmentTaken(ProcessId, AttemptId),
     /// An attempt hears that nobody knows what became of an upload.
@@ -191,8 +191,8 @@ pub enum Fact {
     AttemptClosed(AttemptId),
     /// An attempt told its user that a checkpoint is complete.
     AttemptToldCompleted(AttemptId, CheckpointId),
-    /// An attempt was asked for a checkpoint.
-    TriggerHeard(AttemptId, CheckpointId, Epoch),
+    /// An attempt was asked for a checkpoint, and told what is settled.
+    TriggerHeard(AttemptId, CheckpointId, Epoch, CheckpointId),
     /// An attempt was told that the manifest does not name it.
     NotNamedHeard(AttemptId, Epoch),
     /// An attempt was told that a checkpoint will never be.
@@ -346,7 +346,7 @@ pub struct Facts {
     /// Whether a manifest object's write has broken off half-way.
     pub manifests_torn: bool,
     /// How often a read of an object has brought something else than is stored.
-    pub damaged_reads: BTreeMap<ObjectName, u32>,
+    pub damaged_reads: BTreeMap<(Caller, ObjectName), u32>,
     /// Who could not read which object, or the list of them.
     pub failed_reads: BTreeMap<(Caller, Option<ObjectName>), FailedReads>,
     /// When faults stopped, if they have.
@@ -408,8 +408,8 @@ impl Facts {
             Fact::Told(_, Notice::Aborted { checkpoint, reason }) => {
                 self.aborted.push((*checkpoint, reason.clone()));
             }
-            Fact::ReadDamaged(name) => {
-                *self.damaged_reads.entry(*name).or_default() += 1;
+            Fact::ReadDamaged(caller, name) => {
+                *self.damaged_reads.entry((*caller, *name)).or_default() += 1;
             }
             Fact::ReadFailed(caller, name, kind) => {
                 let failed = self.failed_reads.entry((*caller, *name));
@@ -463,8 +463,8 @@ impl Facts {
             | Fact::GuestEnded(..)
             | Fact::EpochHeard(..)
             | Fact::Declared(..)
-            | Fact::SettledHeard(..)
             | Fact::AttachmentTaken(..)
+            | Fact::AnswerHeard(..)
             | Fact::WordHeard(..)
             | Fact::HeardOut(_)
             | Fact::FateSent(..)

@@ -133,8 +133,10 @@ impl History {
         match self.floor {
             Some((since, floor)) if epoch >= since && from < Some(floor) => {
                 // Who asked for it may have died before he heard that he has it.
-                if let Some(asked) = self.asked_for.values().find(|asked| from == Some(**asked)) {
-                    self.floor = Some((epoch, *asked));
+                let mut asked = self.asked_for.iter();
+                if let Some((&request, &asked)) = asked.find(|(_, asked)| from == Some(**asked)) {
+                    self.asked_for.remove(&request);
+                    self.floor = Some((epoch, asked));
                     return Ok(());
                 }
                 Err(format!(

@@ -4,7 +4,7 @@ use stillpoint::protocol::id::{CheckpointId, OperatorId, SubtaskId};
 
 use super::settings::{micros, number};
 use crate::choice::Choices;
-use crate::invariants::Violation;
+use crate::invariants::{Progress, Violation};
 use crate::world::World;
 use crate::world::script::{MESSAGE_KINDS, MessageEffect, REQUEST_KINDS, RequestEffect, Rule};
 
@@ -220,7 +220,11 @@ fn wait(
     holds: impl Fn(&World) -> bool,
 ) -> Result<(), Violation> {
     let end = world.now + PATIENCE;
-    while !holds(world) && world.queue.next_at().is_some_and(|at| at <= end) {
+    while !holds(world) {
+        if world.queue.next_at().is_none_or(|at| at > end) {
+            let what = "what the story waits for does not come about";
+            return Err(Progress::broken(what, &world.pending_reasons()));
+        }
         world.step(choices)?;
     }
     Ok(())

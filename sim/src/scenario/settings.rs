@@ -5,6 +5,9 @@ use std::time::Duration;
 use crate::faults::Fault;
 use crate::profile::{Profile, StoreKind};
 
+/// The most workers, operators and subtasks of one that a scenario can have.
+const COUNT_MAX: u32 = 64;
+
 /// A line `name value`.
 struct Setting {
     name: &'static str,
@@ -76,6 +79,9 @@ const OTHERS: [Setting; 8] = [
     Setting {
         name: "store",
         read: |profile, word| {
+            if Fault::ALL.iter().any(|fault| profile.intensity(*fault) > 0) {
+                return Err("the store comes before the faults".to_owned());
+            }
             profile.store = match word {
                 "object" => StoreKind::Object,
                 "directory" => StoreKind::Directory,
@@ -178,10 +184,20 @@ pub(super) fn read_setting(profile: &mut Profile, words: &[&str]) -> Result<bool
     let [name, word] = words else {
         return Ok(false);
     };
-    match all().find(|setting| setting.name == *name) {
-        Some(setting) => (setting.read)(profile, word).map(|()| true),
-        None => Ok(false),
+    let Some(setting) = all().find(|setting| setting.name == *name) else {
+        return Ok(false);
+    };
+    (setting.read)(profile, word)?;
+    for (name, count) in [
+        ("workers", profile.workers),
+        ("operators", profile.operators),
+        ("parallelism", profile.parallelism),
+    ] {
+        if !(1..=COUNT_MAX).contains(&count) {
+            return Err(format!("{name} {count}: there are 1 to {COUNT_MAX}"));
+        }
     }
+    Ok(true)
 }
 
 /// The lines that make one profile of another.
@@ -201,8 +217,14 @@ pub(super) fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
 pub(super) fn micros(word: &str) -> Result<u64, String> {
     let bad = || format!("{word:?} is no time in ms");
     let millis = word.strip_suffix("ms").ok_or_else(bad)?;
-    number::<u64>(millis)?.checked_mul(1000).ok_or_else(bad)
+    match number::<u64>(millis)? {
+        millis @ 0..=DAY_MILLIS => Ok(millis * 1000),
+        _ => Err(format!("{word:?} is more than a day")),
+    }
 }
+
+/// The longest time that a scenario can speak of.
+const DAY_MILLIS: u64 = 86_400_000;
 
 fn duration(word: &str) -> Result<Duration, String> {
     micros(word).map(Duration::from_micros)

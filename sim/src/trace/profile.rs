@@ -116,6 +116,8 @@ pub(super) fn drawn(seed: u64, configuration: Configuration) -> (Profile, Choice
     config.limits.pending_checkpoints_max = 64;
     config.limits.snapshots_in_flight_max = 64;
     config.limits.uploads_in_flight_max = 64;
+    config.limits.queued_requests_max = 1_000;
+    config.limits.acknowledged_files_max = 1 << 20;
     config.limits.forget_delay = config.limits.forget_delay.min(Duration::from_millis(50));
     (profile, choices)
 }

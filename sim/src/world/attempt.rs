@@ -355,9 +355,13 @@ impl World {
         }
         match message {
             Message::Trigger(trigger) => {
-                self.fact(Fact::SettledHeard(attempt, trigger.settled));
                 let (checkpoint, epoch) = (trigger.checkpoint, trigger.epoch);
-                self.fact(Fact::TriggerHeard(attempt, checkpoint, epoch));
+                let settled = trigger.settled;
+                self.fact(Fact::TriggerHeard(attempt, checkpoint, epoch, settled));
+            }
+            Message::Answered(answered) => {
+                let (checkpoint, epoch) = (answered.checkpoint, answered.epoch);
+                self.fact(Fact::AnswerHeard(attempt, checkpoint, epoch));
             }
             Message::Notify(notify) if notify.fate == Fate::Aborted => {
                 let (checkpoint, epoch) = (notify.checkpoint, notify.epoch);
@@ -369,7 +373,6 @@ impl World {
             | Message::Attached(_)
             | Message::Acknowledge(_)
             | Message::Decline(_)
-            | Message::Answered(_)
             | Message::Notify(_) => {}
         }
     }

@@ -398,7 +398,7 @@ impl World {
         if self.struck.count(Fault::DamagedReads) > damaged
             && let Some(name) = operation.request.reads()
         {
-            self.fact(Fact::ReadDamaged(name));
+            self.fact(Fact::ReadDamaged(operation.caller, name));
         }
         match response {
             None => {

@@ -297,6 +297,9 @@ impl World {
         attempt: AttemptId,
         choices: &mut Choices,
     ) {
+        if let Some(process) = self.coordinators.get_mut(&id) {
+            process.user.reported.insert(attempt);
+        }
         self.drive_coordinator(id, Event::Running { attempt }, choices);
     }
 
@@ -335,6 +338,7 @@ impl World {
             Notice::Refused { request, .. } => {
                 // It may be any deployment, of several that were asked for.
                 process.user.takes_back = true;
+                process.user.reported.clear();
                 if process.user.deploying == Some(request) {
                     process.user.deployed();
                 }

@@ -19,7 +19,7 @@ const PAUSE: u64 = 60_000;
 /// How many users want the same at the same moment: one as a rule, now and then more than there is room
 /// for.
 fn at_once(choices: &mut Choices) -> u32 {
-    1 + 2 * choices.weighted(&[4, 1], Label::Request)
+    1 + 2 * choices.weighted(&[4, 1], Label::AtOnce)
 }
 
 impl World {
@@ -181,6 +181,9 @@ impl World {
         }
         for id in self.living_coordinators() {
             self.crash_coordinator(id, choices);
+        }
+        for id in self.guests.keys().copied().collect::<Vec<_>>() {
+            self.fact(Fact::GuestGone(id));
         }
         self.guests.clear();
         self.operations.clear();

@@ -82,6 +82,7 @@ pub const MESSAGE_KINDS: &[&str] = &[
     "acknowledge",
     "decline",
     "answered",
+    "not-named",
     "completed",
     "aborted",
     "subsumed",

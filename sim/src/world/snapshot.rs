@@ -105,6 +105,7 @@ impl World {
             };
             return self.drive_attempt(attempt, event, choices);
         }
+        running.lsm.merge_many(&mut self.contents);
         let cut = running.lsm.cut(&mut self.contents);
         let truth = cut.truth;
         let event = taken(checkpoint, &cut, now);

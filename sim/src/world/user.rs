@@ -8,7 +8,7 @@
 //! Invariant: a user knows what its coordinator tells it and who lives, as a supervisor does; it
 //! does not look into the store but for what can be restored, which anybody may read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::answer::{Failure, FailureKind};
 use stillpoint::protocol::coordinator::{Event, RestoreFrom, TriggerKind};
@@ -40,6 +40,8 @@ pub(super) struct User {
     went_back: u32,
     /// Something was refused: whom it held for dead by asking for a deployment may run after all.
     pub(super) takes_back: bool,
+    /// Whom its coordinator was told to run, since something was last refused.
+    pub(super) reported: BTreeSet<AttemptId>,
     /// Attempts that were just told to start, and until when that may take.
     pub(super) starting: BTreeMap<AttemptId, u64>,
     /// Requests for checkpoints that can be cancelled.
@@ -83,18 +85,21 @@ impl World {
             .view()
             .attempts
             .iter()
-            .map(|(attempt, state)| (*attempt, state.subtask, state.running))
+            .map(|(attempt, state)| {
+                let reported = process.user.reported.contains(attempt);
+                (*attempt, state.subtask, reported)
+            })
             .collect();
         let takes_back = process.user.takes_back;
         let mut missing = self.subtasks();
         let mut dead = Vec::new();
-        for (attempt, subtask, running) in known {
+        for (attempt, subtask, reported) in known {
             let starting = process.user.starting.get(&attempt);
             match self.instances.get(&attempt) {
                 Some(instance) if !instance.is_declared_dead => {
                     missing.retain(|other| *other != subtask);
                     let is_told = instance.started_by == id || takes_back;
-                    if instance.runs() && !running && is_told {
+                    if instance.runs() && !reported && is_told {
                         let leader = id;
                         self.queue
                             .schedule(self.now, Happening::Running(leader, attempt));

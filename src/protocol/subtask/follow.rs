@@ -220,12 +220,11 @@ impl Subtask {
         declared.into_iter().collect()
     }
 
-    /// The leader says that the names in the acknowledgements that it has taken up to this one are
-    /// durably accounted for: they need not be declared any more.
+    /// The leader says that whatever name was last in an acknowledgement that it has taken up to this
+    /// one is durably accounted for: it need not be declared any more.
     ///
     /// It can't mean an older acknowledgement that has not reached it. So a name goes by the last
-    /// acknowledgement that bore it: a live file is in every newer one, and with that in the one
-    /// that the leader speaks of. What is not answered may still be news to it.
+    /// acknowledgement that bore it, and what is not answered may still be news to it.
     pub(super) fn settle(&mut self, settled: CheckpointId) {
         let replies = &self.replies;
         self.unsettled.retain(|_, last| {
@@ -247,13 +246,10 @@ impl Subtask {
             Remote::Absent | Remote::Uploading(_) | Remote::Stored { .. } => None,
         });
         let borne: BTreeSet<FileName> = names.collect();
-        let (replies, unnamed) = (&self.replies, &mut self.unnamed);
+        let replies = &self.replies;
         self.unsettled.retain(|name, last| {
             let is_kept = borne.contains(name) || replies.contains_key(last);
-            if !is_kept {
-                sometimes!(NameLeftToTheSweep);
-                unnamed.remove(&name.number);
-            }
+            sometimes!(NameLeftToTheSweep, !is_kept);
             is_kept
         });
     }
