@@ -98,7 +98,7 @@ names! {
         OnlyOwnAndNeverNamedIsDeleted,
         /// A delete is over only when the store has confirmed it.
         DeleteIsRepeatedUntilDone,
-        /// Names are declared to new leaders until they are settled.
+        /// What no leader has settled is not forgotten for being settled.
         DeclaredUntilSettled,
         /// The newest completed checkpoint that a subtask knows only rises.
         CompletionRises,

@@ -79,8 +79,8 @@ pub struct Attach {
     pub subtask: SubtaskId,
     /// The attempt.
     pub attempt: AttemptId,
-    /// The names in its acknowledgements that are not known to be settled, each under the newest
-    /// acknowledgement that bears it.
+    /// The names in its acknowledgements that are neither known to be settled nor left to the sweep, each
+    /// under the newest acknowledgement that bears it.
     pub declared: Vec<(CheckpointId, Vec<FileName>)>,
     /// The lowest number that the attempt may still name for the first time.
     pub floor: u64,

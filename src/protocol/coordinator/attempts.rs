@@ -70,8 +70,8 @@ impl AttemptState {
     }
 
     /// The newest acknowledgement up to which every name that no newer one bears is in an interval,
-    /// condemned or gone. A file that stays without ever being in a checkpoint that completes holds
-    /// nothing up but itself.
+    /// condemned or gone. A file that stays without ever being in a checkpoint that completes holds up
+    /// only what was named as late as itself.
     #[must_use]
     pub fn settled(&self) -> CheckpointId {
         let oldest = self.staged.values().min();

@@ -232,6 +232,7 @@ impl Subtask {
             !guard!(DeclaredUntilSettled, known)
         });
     }
+
     /// With as many names unsettled as one acknowledgement may bear, those that no snapshot under way
     /// or to come bears and no reply speaks of are left to the sweep. What remains has a bound, so
     /// nothing has to be declined for it, which would keep the leader from ever settling any.

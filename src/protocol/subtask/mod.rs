@@ -157,7 +157,8 @@ pub struct Subtask {
     bases: BTreeSet<CheckpointId>,
     /// What was said of a checkpoint and not yet answered.
     replies: BTreeMap<CheckpointId, Reply>,
-    /// The names that a new leader may not know: with the last acknowledgement that bore them.
+    /// The names that a new leader may not know, with the last acknowledgement that bore them. At most
+    /// those of live files, of snapshots under way and of replies, and `acknowledged_files_max` more.
     unsettled: BTreeMap<FileName, CheckpointId>,
     deletes: Deletes<FileName>,
     /// It closes and the store was silent: whatever is left to delete is the sweep's.

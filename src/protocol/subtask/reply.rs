@@ -3,7 +3,8 @@
 //! A file set is a delta against the trigger's base if the attempt knows the base's files exactly,
 //! which it does of the checkpoint it restored and of those that it acknowledged itself; otherwise
 //! it is the whole list. From the first sending on, the names in an acknowledgement are never
-//! deleted here, and they are declared to new leaders until they are settled.
+//! deleted here. They are declared to new leaders until they are settled; of many, those that are not
+//! needed any more are left to the sweep.
 
 use alloc::vec::Vec;
 

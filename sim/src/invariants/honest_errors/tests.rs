@@ -40,7 +40,7 @@ fn damage_that_nothing_did_breaks_it() {
     facts.has_current = true;
     let other = ObjectName::Manifest(record_name(1));
     for _ in 0..DAMAGED_READS_MAX {
-        let damaged = Fact::ReadDamaged(other);
+        let damaged = Fact::ReadDamaged(Caller::Coordinator(PROCESS), other);
         show(&mut invariant, &mut facts, damaged).expect("another object");
     }
     for kind in [
@@ -260,13 +260,12 @@ fn damage_that_was_not_read_again_breaks_it() {
     );
     facts.has_current = true;
     for _ in 0..DAMAGED_READS_MAX {
-        assert!(show(&mut invariant, &mut facts, told.clone()).is_err());
-        show(
-            &mut invariant,
-            &mut facts,
-            Fact::ReadDamaged(ObjectName::Current),
-        )
-        .expect("is so");
+        let anothers = Caller::Coordinator(ProcessId(PROCESS.0 + 1));
+        for caller in [anothers, Caller::Coordinator(PROCESS)] {
+            assert!(show(&mut invariant, &mut facts, told.clone()).is_err());
+            let damaged = Fact::ReadDamaged(caller, ObjectName::Current);
+            show(&mut invariant, &mut facts, damaged).expect("is so");
+        }
     }
     show(&mut invariant, &mut facts, told).expect("is so");
 }
