@@ -53,7 +53,12 @@ fn every_crash_point_recovers() {
     );
     let _ = std::panic::take_hook();
     let tried = sum.into_inner().unwrap();
-    let failures = tried.failures.join("\n");
+    let failures: Vec<_> = tried
+        .failures
+        .iter()
+        .map(|(_, what)| what.as_str())
+        .collect();
+    let failures = failures.join("\n");
     assert!(failures.is_empty(), "{failures}");
     assert!(count >= 50, "{count} stories");
     assert!(
@@ -76,7 +81,11 @@ fn planted_faults_are_found_after_a_cut() {
         marks::hold_open(Some(guard));
         let tried = try_all(&name, &scenario);
         marks::hold_open(None);
-        if !tried.failures.iter().any(|told| told.contains("power cut")) {
+        if !tried
+            .failures
+            .iter()
+            .any(|(_, what)| what.contains("power cut"))
+        {
             missed.push(guard.name());
         }
     }
