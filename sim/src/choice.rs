@@ -144,6 +144,8 @@ labels! {
     Garbled = "garbled", "an acknowledgement is garbled";
     /// Whether a put is refused although nothing is there.
     Refusal = "refusal", "a put is refused for no reason";
+    /// What is ruined for good, and how.
+    Ruin = "ruin", "something is ruined for good";
     /// How many users want the same at the same moment.
     AtOnce = "at-once", "several users want the same at once";
     /// Whether the files of a snapshot can't be secured.

@@ -58,6 +58,8 @@ pub struct Profile {
     /// Whether only that happens which the specification of checkpoints models, see
     /// `world/modelled.rs`.
     pub is_modelled: bool,
+    /// Whether an object that leads to the manifest is lost for good at the end.
+    pub is_ruined: bool,
     /// The intensity of each class of faults, 0 if it is off.
     intensity: [u8; Fault::COUNT],
 }
@@ -104,6 +106,7 @@ impl Profile {
         let disks_stay = choices.choose(2, Label::Profile) == 1;
         config.limits.queued_requests_max = pick(choices, [1_000, 1_000, 2, 1]);
         config.limits.acknowledged_files_max = pick(choices, [1 << 20, 1 << 20, 64, FEW_FILES]);
+        let is_ruined = choices.choose(8, Label::Profile) == 7;
         Self {
             store,
             workers,
@@ -117,6 +120,7 @@ impl Profile {
             },
             config,
             is_modelled: false,
+            is_ruined,
             intensity,
         }
     }
@@ -351,14 +355,19 @@ impl fmt::Display for Profile {
         let limits = &config.limits;
         writeln!(
             f,
-            "store {:?}, {} workers{}, {} operators x {} subtasks, compaction 1/{}, {} events with faults",
+            "store {:?}, {} workers{}, {} operators x {} subtasks, compaction 1/{}, {} events with faults{}",
             self.store,
             self.workers,
             if self.disks_stay { " with disks" } else { "" },
             self.operators,
             self.parallelism,
             self.compaction_one_in,
-            self.safety_events
+            self.safety_events,
+            if self.is_ruined {
+                ", ruined at last"
+            } else {
+                ""
+            }
         )?;
         writeln!(
             f,

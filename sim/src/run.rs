@@ -3,6 +3,8 @@
 //! ```text
 //! faults ........ heal | a new checkpoint completes | restart, restore, another one | quiet | garbage is gone
 //! <-- safety_events --> <------------- within computed bounds ------------------->
+//!
+//! now and then: an object that leads to the manifest is lost for good | that is said, and nothing more is lost
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +16,12 @@ use crate::invariants::{
 };
 use crate::profile::{Length, Profile};
 use crate::world::World;
+use crate::world::ruin::Ruined;
 use crate::world::situation::Situations;
 use crate::world::story::Told;
+
+/// How long a ruined world goes on once all is told, in microseconds.
+const AFTERWARDS: u64 = 300_000;
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -117,7 +123,34 @@ fn live(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
             break;
         }
     }
-    finish(world, choices)
+    finish(world, choices)?;
+    if world.profile.is_ruined && !world.profile.is_modelled {
+        ruin(world, choices)?;
+    }
+    Ok(())
+}
+
+/// More is lost than can be made good: that is said, and nothing more is lost.
+fn ruin(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
+    if !world.ruin(choices) {
+        return end_phase(world);
+    }
+    let deadline = world.now + bound(&world.profile);
+    let is_told = |world: &World| {
+        let ruined = world.watch.ruined.as_ref();
+        ruined.is_none_or(Ruined::is_told)
+    };
+    if !until(world, choices, deadline, is_told)? {
+        let what = "what is lost for good is not told";
+        return Err(Progress::broken(what, &world.pending_reasons()));
+    }
+    let ruined = world.watch.ruined.as_ref();
+    if ruined.is_some_and(Ruined::stands_still) {
+        // Who is told so comes again, and finds it as it was.
+        let deadline = world.now + AFTERWARDS;
+        until(world, choices, deadline, |_| false)?;
+    }
+    Ok(())
 }
 
 /// Everything heals, and all that must happen must happen.

@@ -86,10 +86,13 @@ pub const RECORDS_MAKE_SENSE: &str = "RecordsMakeSense";
 pub const MANIFEST_IS_PLAIN_SETS: &str = "ManifestIsPlainSets";
 /// Only what is secured is uploaded: `world/snapshot.rs`.
 pub const UPLOADS_ARE_SECURED: &str = "UploadsAreSecured";
+/// What is lost for good is told, and nothing more is lost: `world/ruin.rs`.
+pub const RUIN_IS_TOLD: &str = "RuinIsTold";
 /// The promises that stand in the world alone.
-pub const IN_THE_WORLD: [&str; 3] = [
+pub const IN_THE_WORLD: [&str; 4] = [
     RECORDS_MAKE_SENSE,
     MANIFEST_IS_PLAIN_SETS,
+    RUIN_IS_TOLD,
     UPLOADS_ARE_SECURED,
 ];
 

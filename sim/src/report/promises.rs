@@ -135,6 +135,11 @@ const MEANINGS: &[(&str, &str)] = &[
          the manifest.",
     ),
     (
+        "RuinIsTold",
+        "what is lost for good and can't be avoided is named, by whoever needs it, and nothing more \
+         is lost.",
+    ),
+    (
         "StaleIsPowerless",
         "a superseded coordinator or attempt changes nothing that anyone can see.",
     ),

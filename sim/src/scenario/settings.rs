@@ -75,7 +75,7 @@ const TIMES: [Setting; 5] = times! {
 };
 
 /// Settings of another kind, and those that move a second number along.
-const OTHERS: [Setting; 8] = [
+const OTHERS: [Setting; 9] = [
     Setting {
         name: "store",
         read: |profile, word| {
@@ -136,6 +136,18 @@ const OTHERS: [Setting; 8] = [
             Ok(())
         },
         write: |profile| sometimes_millis(profile.config.look_interval),
+    },
+    Setting {
+        name: "at-last",
+        read: |profile, word| {
+            profile.is_ruined = match word {
+                "ruined" => true,
+                "whole" => false,
+                _ => return Err(format!("{word:?}: at last all is ruined or whole")),
+            };
+            Ok(())
+        },
+        write: |profile| if profile.is_ruined { "ruined" } else { "whole" }.to_owned(),
     },
     Setting {
         name: "disks",

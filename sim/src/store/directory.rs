@@ -27,6 +27,7 @@ use super::{
 };
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
+use crate::world::ruin::Ruin;
 
 /// A file's identity, whatever it is named.
 type Inode = u64;
@@ -207,6 +208,25 @@ impl DirectoryStore {
             self.inodes.remove(&inode);
         }
         self.lock = None;
+    }
+
+    /// A file is ruined for good, after a power cut.
+    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin) {
+        let Some(inode) = self.seen.get(name).copied() else {
+            return;
+        };
+        match ruin {
+            Ruin::Gone => {
+                self.seen.remove(name);
+                self.told.remove(name);
+                self.inodes.remove(&inode);
+            }
+            Ruin::Damaged => {
+                if let Some(body) = self.inodes.get_mut(&inode) {
+                    body.damage();
+                }
+            }
+        }
     }
 
     /// Writes aside and syncs: the first two steps of whatever names something. `Err` when that

@@ -26,6 +26,7 @@ use stillpoint::protocol::store::{StoreCall, StorePayload, StoreToken};
 use crate::choice::Choices;
 use crate::lsm::ContentId;
 use crate::profile::Profile;
+use crate::world::ruin::Ruin;
 
 /// What a process asks of the store.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -219,6 +220,25 @@ pub enum Body {
     State(ContentId),
 }
 
+impl Body {
+    /// Its bytes are others from now on.
+    fn damage(&mut self) {
+        if let Self::Bytes(bytes) = self {
+            let mut other = bytes.to_vec();
+            flip(&mut other);
+            *bytes = other.into();
+        }
+    }
+}
+
+/// Damages bytes so that a checksum tells.
+fn flip(bytes: &mut [u8]) {
+    let place = bytes.len() / 2;
+    if let Some(byte) = bytes.get_mut(place) {
+        *byte ^= 0x40;
+    }
+}
+
 /// A change of what is durable.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
@@ -292,6 +312,14 @@ impl Store {
         }
     }
 
+    /// An object is ruined for good.
+    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin) {
+        match self {
+            Self::Object(store) => store.ruin(name, ruin),
+            Self::Directory(store) => store.ruin(name, ruin),
+        }
+    }
+
     /// Everything that stands in it, readable and durable.
     #[must_use]
     pub fn durable(&self) -> Vec<(ObjectName, Body)> {
@@ -318,12 +346,7 @@ pub(crate) fn read_bytes(body: &Body, context: &mut StepContext<'_>) -> Vec<u8> 
     };
     match read_damage(context) {
         Damage::None => {}
-        Damage::Corrupt => {
-            let place = bytes.len() / 2;
-            if let Some(byte) = bytes.get_mut(place) {
-                *byte ^= 0x40;
-            }
-        }
+        Damage::Corrupt => flip(&mut bytes),
         Damage::Short => bytes.truncate(bytes.len().saturating_sub(1) / 2),
     }
     bytes

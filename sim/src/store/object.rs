@@ -13,6 +13,7 @@ use stillpoint::protocol::store::{Listing, StoreCall, StorePayload};
 use super::{Body, Effect, Request, Response, StepContext, read_bytes, read_state};
 use crate::choice::Label;
 use crate::faults::Fault;
+use crate::world::ruin::Ruin;
 
 /// Objects created or deleted so recently may be missing from a listing, or still stand in it.
 const LISTING_LAG_MAX: u64 = 2_000_000;
@@ -98,6 +99,18 @@ impl ObjectStore {
             .iter()
             .map(|(name, object)| (*name, object.body.clone()))
             .collect()
+    }
+
+    /// An object is ruined for good.
+    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin) {
+        match ruin {
+            Ruin::Gone => drop(self.objects.remove(name)),
+            Ruin::Damaged => {
+                if let Some(object) = self.objects.get_mut(name) {
+                    object.body.damage();
+                }
+            }
+        }
     }
 
     fn call(&mut self, call: &StoreCall, context: &mut StepContext<'_>) -> Answer<StorePayload> {

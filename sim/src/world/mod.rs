@@ -46,6 +46,7 @@ mod limits;
 mod modelled;
 mod network;
 mod restore;
+pub(crate) mod ruin;
 pub mod script;
 mod seen;
 pub mod situation;

@@ -10,6 +10,7 @@ use stillpoint::protocol::manifest::{Current, Manifest, Record};
 use crate::invariants::{Class, Invariants, MANIFEST_IS_PLAIN_SETS, RECORDS_MAKE_SENSE, Violation};
 use crate::oracle::facts::{Fact, Facts};
 use crate::store::{Body, Effect, Store};
+use crate::world::ruin::Ruined;
 use crate::world::story::FactLog;
 
 /// Facts, invariants, and the first promise that was broken.
@@ -23,6 +24,8 @@ pub struct Watch {
     pub violation: Option<Violation>,
     /// The facts, for people.
     pub log: FactLog,
+    /// What is ruined for good. From then on nothing else is judged.
+    pub ruined: Option<Ruined>,
     /// The bytes of each manifest object in the store.
     manifests: BTreeMap<ManifestName, Arc<[u8]>>,
     current: Option<Arc<[u8]>>,
@@ -40,6 +43,10 @@ impl Watch {
             return;
         }
         self.log.note(self.facts.now, fact);
+        if let Some(ruined) = &mut self.ruined {
+            self.violation = ruined.observe(fact).err();
+            return;
+        }
         if let Err(what) = self.facts.take(fact) {
             self.break_promise(RECORDS_MAKE_SENSE, what);
             return;
@@ -52,6 +59,11 @@ impl Watch {
     /// Takes in what a step of the store changed. Returns the record that became durable, if one
     /// did.
     pub fn effect(&mut self, effect: &Effect) -> Option<Record> {
+        if let Some(ruined) = &self.ruined {
+            let broken = ruined.effect(effect).err();
+            self.violation = self.violation.take().or(broken);
+            return None;
+        }
         match effect {
             Effect::Stored(ObjectName::Shared(name), Body::State(content)) => {
                 self.take(&Fact::FileStored(*name, *content));
@@ -156,7 +168,7 @@ impl Watch {
 
     /// Has every invariant look at everything, and compares the mirror with the store.
     pub fn check(&mut self, store: &Store) {
-        if self.violation.is_some() {
+        if self.violation.is_some() || self.ruined.is_some() {
             return;
         }
         if let Err(violation) = self.invariants.check(&self.facts) {
@@ -191,7 +203,7 @@ impl Watch {
     /// Reads the manifest from the store's bytes alone, as the library would, and compares it with
     /// the plain sets.
     pub fn check_manifest(&mut self) {
-        if self.violation.is_some() {
+        if self.violation.is_some() || self.ruined.is_some() {
             return;
         }
         self.is_unread = false;
@@ -207,12 +219,24 @@ impl Watch {
         }
     }
 
+    /// Whether there is no way to the manifest without this object.
+    pub fn needs(&self, name: &ObjectName) -> bool {
+        let ObjectName::Manifest(name) = name else {
+            return *name == ObjectName::Current;
+        };
+        let current = self.current.as_deref().map(Current::decode);
+        let Some(Ok(current)) = current else {
+            return false;
+        };
+        let is_in_tail = current.tail().contains(name);
+        ways(&current).into_iter().all(|way| match way {
+            None => is_in_tail,
+            Some(snapshot) => snapshot == name || is_in_tail && name.version > snapshot.version,
+        })
+    }
+
     /// Each way to the manifest that `CURRENT` offers must lead to the same one.
     fn load(&self, current: &Current) -> Result<Manifest, String> {
-        let mut ways = current.snapshots().iter().map(Some).collect::<Vec<_>>();
-        if ways.len() < 2 {
-            ways.insert(0, None);
-        }
         let records = current.tail().iter().map(|name| {
             let bytes = self
                 .manifests
@@ -223,7 +247,7 @@ impl Watch {
         });
         let records: Vec<_> = records.collect::<Result<_, String>>()?;
         let mut loaded: Option<Manifest> = None;
-        for way in ways {
+        for way in ways(current) {
             let mut manifest = match way {
                 None => Manifest::genesis(current.root(), current.job().to_owned()),
                 Some(name) => {
@@ -282,6 +306,15 @@ impl Watch {
             what,
         });
     }
+}
+
+/// The snapshots that the records of the tail can be played upon, the beginning for one.
+fn ways(current: &Current) -> Vec<Option<&ManifestName>> {
+    let mut ways = current.snapshots().iter().map(Some).collect::<Vec<_>>();
+    if ways.len() < 2 {
+        ways.insert(0, None);
+    }
+    ways
 }
 
 #[cfg(test)]
