@@ -71,6 +71,9 @@ pub const DISTURBANCE_PERIOD: u64 = 150_000;
 /// leaves some to the sweep.
 const FEW_FILES: usize = FILES_MAX + 4;
 
+/// Of so many records, one more is read at a time at least.
+const RECORDS_A_READ: usize = 8;
+
 impl Profile {
     /// Draws one.
     #[must_use]
@@ -107,6 +110,18 @@ impl Profile {
         config.limits.queued_requests_max = pick(choices, [1_000, 1_000, 2, 1]);
         config.limits.acknowledged_files_max = pick(choices, [1 << 20, 1 << 20, 64, FEW_FILES]);
         let is_ruined = choices.choose(8, Label::Profile) == 7;
+        // Whoever reads a long tail record by record is overtaken by commits for ever.
+        let reads_least = config.limits.tail_records_max / RECORDS_A_READ;
+        config.limits.reads_in_flight_max = pick(choices, [8, 1, 2]).max(reads_least);
+        config.limits.read_tries_max = pick(choices, [10, 10, 3]);
+        if choices.weighted(&[7, 1], Label::Profile) == 1 {
+            // Nobody but users asks for checkpoints.
+            config.interval = None;
+        }
+        // Each completion condemns a pack of each subtask while those of the one before may not be
+        // forgotten yet: if they found no room, garbage would only ever grow.
+        let packs = 2 * (operators * parallelism) as usize;
+        config.limits.tombstones_max = config.limits.tombstones_max.max(packs + 1);
         Self {
             store,
             workers,
@@ -201,6 +216,7 @@ fn crowd(config: &mut CoordinatorConfig, intensity: &mut [u8; Fault::COUNT]) {
     config.timeout = Duration::from_secs(2);
     config.tolerable_failures = 1_000;
     config.limits.snapshots_in_flight_max = config.limits.snapshots_in_flight_max.max(4);
+    config.limits.pending_checkpoints_max = config.limits.pending_checkpoints_max.max(3);
     for fault in Fault::ALL {
         if ends_a_life(*fault) {
             intensity[*fault as usize] = 0;
@@ -317,7 +333,7 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
     let limits = Limits {
         checkpoint_id_block: pick(choices, [4, 1, 64]),
         attempt_id_block: pick(choices, [4, 8, 16]),
-        tombstones_max: pick(choices, [1000, 1000, 32]),
+        tombstones_max: pick(choices, [1000, 1000, 32, 3]),
         deletes_in_flight_max: pick(choices, [4, 1, 16]),
         tail_records_max: pick(choices, [8, 3, 5, 64]),
         list_page_max: pick(choices, [100, 3, 7]),
@@ -326,7 +342,7 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         forget_delay: millis(pick(choices, [50, 0, 200])),
         uploads_in_flight_max: pick(choices, [4, 1, 8]),
         own_deletes_max: pick(choices, [1024, 1024, 2]),
-        pending_checkpoints_max: pick(choices, [64, 64, 3]),
+        pending_checkpoints_max: pick(choices, [64, 64, 3, 1]),
         upload_tries_max: pick(choices, [3, 1, 5]),
         snapshots_in_flight_max: pick(choices, [4, 2, 8]),
         retry_delay: millis(retry_delay),
@@ -339,7 +355,7 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         interval: Some(millis(interval)),
         min_pause: millis(min_pause),
         min_pause_max: millis(min_pause * 8),
-        max_concurrent: pick(choices, [1, 2, 3, 3]),
+        max_concurrent: pick(choices, [1, 2, 3, 3]).min(limits.pending_checkpoints_max),
         timeout: millis(timeout),
         tolerable_failures: pick(choices, [1000, 0, 3]),
         num_retained: pick(choices, [2, 3, 3, 1, 3, 2]),

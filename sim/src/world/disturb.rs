@@ -116,9 +116,13 @@ impl World {
         choices.chance(self.profile.rate(fault, self.healed), Label::Disturbance)
     }
 
-    /// Users ask for checkpoints besides those of the interval.
+    /// Users ask for checkpoints besides those of the interval, and more often if there is none.
     fn ask_sometimes(&mut self, choices: &mut Choices) {
-        if choices.chance(Ratio::one_in(12), Label::Request)
+        let rarity = match self.profile.config.interval {
+            Some(_) => 12,
+            None => 3,
+        };
+        if choices.chance(Ratio::one_in(rarity), Label::Request)
             && let Some(id) = self.some_coordinator(choices)
         {
             for _ in 0..at_once(choices) {

@@ -73,7 +73,7 @@ impl World {
         }
         self.queue
             .schedule(self.now + SUPERVISE_PERIOD, Happening::Supervise(id));
-        if self.healed && self.profile.config.interval.is_none() {
+        if self.healed && self.writing && self.profile.config.interval.is_none() {
             // Nobody else asks, and the next checkpoint must complete.
             self.ask_for_checkpoint(id, choices);
         }
