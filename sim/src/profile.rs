@@ -195,6 +195,7 @@ impl Profile {
             pins_max: self.config.limits.pins_max,
             acknowledged_files_max: self.config.limits.acknowledged_files_max,
             queued_requests_max: self.config.limits.queued_requests_max,
+            snapshots_in_flight_max: self.config.limits.snapshots_in_flight_max,
         }
     }
 

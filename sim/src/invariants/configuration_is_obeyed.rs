@@ -1,7 +1,11 @@
 //! A coordinator does what it is configured to: it has no more checkpoints under way than it may,
 //! retains no more than it should, and remembers no more condemned files and no longer a tail of
-//! records than it may. What somebody asks to restore it keeps until that is answered. Requests under
-//! way, pages and pins are counted by the world (`limits`).
+//! records than it may. What somebody asks to restore it keeps until that is answered. An attempt has
+//! no more snapshots under way than it may. Requests under way, pages and pins are counted by the
+//! world (`limits`).
+//!
+//! A snapshot is under way from its cut until its leader has answered what is said of it, or it is
+//! known to be over; that an attempt takes it for over later than that is not judged.
 //!
 //! The pause before a periodic checkpoint grows with failures, and is theirs to judge:
 //! `FailuresAreCounted`.
@@ -9,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::coordinator::Notice;
-use stillpoint::protocol::id::{CheckpointId, ManifestName, RequestId, Version};
+use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, ManifestName, RequestId, Version};
 use stillpoint::protocol::manifest::{Change, Record};
 
 use super::{Invariant, Verdict};
@@ -23,10 +27,46 @@ const SETTLED: u64 = 1_000_000;
 /// while commits go on.
 const TAIL_ROOM: usize = 16;
 
-/// The promise, with what each coordinator has under way.
+/// The snapshots of one attempt.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Snapshots {
+    /// The newest epoch that it has heard of: a higher one ends all that is under way.
+    epoch: Epoch,
+    /// The newest checkpoint that it was asked for: of an older one it takes no cut any more.
+    newest: CheckpointId,
+    /// What it was asked for and is not over, and whether its cut is taken.
+    asked: BTreeMap<CheckpointId, bool>,
+}
+
+impl Snapshots {
+    fn heard_epoch(&mut self, epoch: Epoch) {
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            self.asked.clear();
+        }
+    }
+
+    fn is_asked(&mut self, checkpoint: CheckpointId) {
+        if checkpoint > self.newest {
+            self.newest = checkpoint;
+            self.asked.insert(checkpoint, false);
+        }
+    }
+
+    /// How many are under way once this cut is taken.
+    fn is_cut(&mut self, checkpoint: CheckpointId) -> usize {
+        if let Some(cut) = self.asked.get_mut(&checkpoint) {
+            *cut = true;
+        }
+        self.asked.values().filter(|cut| **cut).count()
+    }
+}
+
+/// The promise, with what each coordinator and each attempt has under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ConfigurationIsObeyed {
     under_way: BTreeMap<ProcessId, BTreeSet<CheckpointId>>,
+    snapshots: BTreeMap<AttemptId, Snapshots>,
     /// What is to be restored once a commit names the attempts: it is kept until then.
     to_restore: BTreeMap<(ProcessId, RequestId), CheckpointId>,
     /// What was to be restored when the completion that comes next may have been built.
@@ -52,6 +92,37 @@ impl ConfigurationIsObeyed {
                 "{process} has {under_way:?} under way, and may have {}",
                 facts.config.max_concurrent
             ));
+        }
+        Ok(())
+    }
+
+    fn of(&mut self, attempt: &AttemptId) -> &mut Snapshots {
+        self.snapshots.entry(*attempt).or_default()
+    }
+
+    /// What an attempt has under way, as far as this fact tells.
+    fn snapshots(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
+        match fact {
+            Fact::EpochHeard(attempt, epoch) => self.of(attempt).heard_epoch(*epoch),
+            Fact::TriggerHeard(attempt, checkpoint, ..) => self.of(attempt).is_asked(*checkpoint),
+            Fact::AnswerHeard(attempt, checkpoint, _)
+            | Fact::AbortHeard(attempt, checkpoint, _) => {
+                self.of(attempt).asked.remove(checkpoint);
+            }
+            Fact::NotNamedHeard(attempt, _) => self.of(attempt).asked.clear(),
+            Fact::AttemptGone(attempt) | Fact::AttemptClosed(attempt) => {
+                self.snapshots.remove(attempt);
+            }
+            Fact::CutTaken(checkpoint, _, attempt, _) => {
+                let count = self.of(attempt).is_cut(*checkpoint);
+                let most = facts.config.snapshots_in_flight_max;
+                if count > most {
+                    return Self::broken(format!(
+                        "{attempt} has {count} snapshots under way with {checkpoint}, and may have {most}"
+                    ));
+                }
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -199,7 +270,7 @@ impl Invariant for ConfigurationIsObeyed {
                 }
                 Ok(())
             }
-            _ => Ok(()),
+            _ => self.snapshots(facts, fact),
         }
     }
 }
@@ -208,6 +279,7 @@ impl Invariant for ConfigurationIsObeyed {
 mod tests {
     use super::super::testing::*;
     use super::*;
+    use crate::lsm::Table;
 
     fn triggered(checkpoint: u64) -> Fact {
         let checkpoint = CheckpointId(checkpoint);
@@ -233,6 +305,38 @@ mod tests {
         show(&mut invariant, &mut facts, completed(1)).expect("ends");
         show(&mut invariant, &mut facts, triggered(2)).expect("one");
         assert!(show(&mut invariant, &mut facts, triggered(3)).is_err());
+    }
+
+    #[test]
+    fn one_snapshot_too_many_breaks_it() {
+        let (mut invariant, mut facts) = (ConfigurationIsObeyed::default(), Facts::default());
+        facts.config.snapshots_in_flight_max = 1;
+        let attempt = AttemptId(1);
+        let mut next = |checkpoint, between: Option<Fact>| {
+            let (epoch, checkpoint) = (Epoch(1), CheckpointId(checkpoint));
+            let (subtask, table) = (Default::default(), Table::default());
+            let facts_shown = [
+                Some(Fact::EpochHeard(attempt, epoch)),
+                Some(Fact::TriggerHeard(
+                    attempt,
+                    checkpoint,
+                    epoch,
+                    CheckpointId(0),
+                )),
+                between,
+                Some(Fact::CutTaken(checkpoint, subtask, attempt, table)),
+            ];
+            let mut verdicts = facts_shown.into_iter().flatten();
+            verdicts.try_for_each(|fact| show(&mut invariant, &mut facts, fact))
+        };
+        let answered = |checkpoint| Fact::AnswerHeard(attempt, CheckpointId(checkpoint), Epoch(1));
+        let aborted = |checkpoint| Fact::AbortHeard(attempt, CheckpointId(checkpoint), Epoch(1));
+        next(1, None).expect("the first");
+        next(2, Some(aborted(2))).expect("its cut comes too late");
+        next(3, Some(answered(1))).expect("the first is over");
+        next(4, Some(Fact::EpochHeard(attempt, Epoch(2)))).expect("a new leader ends all");
+        next(5, None).expect("one in its epoch");
+        assert!(next(6, None).is_err());
     }
 
     #[test]

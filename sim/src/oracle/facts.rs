@@ -248,6 +248,8 @@ pub struct Configured {
     pub acknowledged_files_max: usize,
     /// Requests that may wait for their turn, and others that may wait for a commit.
     pub queued_requests_max: usize,
+    /// Snapshots that an attempt may have under way at once.
+    pub snapshots_in_flight_max: usize,
 }
 
 impl Configured {
@@ -278,6 +280,7 @@ impl Default for Configured {
             pins_max: usize::MAX,
             acknowledged_files_max: usize::MAX,
             queued_requests_max: usize::MAX,
+            snapshots_in_flight_max: usize::MAX,
         }
     }
 }

@@ -2,7 +2,9 @@
 //! page, the number of pins.
 //!
 //! A request is under way from when it is made until its maker is answered, so the count is that of
-//! whoever makes it, whatever becomes of the request on its way.
+//! whoever makes it, whatever becomes of the request on its way. Reads of manifest objects are those
+//! of a load: whoever reads `CURRENT` may begin anew, and waits no more for what was under way; whoever
+//! leads reads records one by one for reasons that are not bounded together.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +14,7 @@ use stillpoint::protocol::manifest::{Change, Record};
 use stillpoint::protocol::store::{StoreCall, StoreToken};
 
 use super::World;
+use super::coordinator::CoordinatorProcess;
 use crate::invariants::{ConfigurationIsObeyed, Invariant};
 use crate::oracle::facts::{Caller, Facts};
 use crate::store::{Request, Response};
@@ -24,6 +27,24 @@ enum Kind {
     Upload,
     Delete,
     ManifestDelete,
+    ManifestRead,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [
+        Self::Upload,
+        Self::Delete,
+        Self::ManifestDelete,
+        Self::ManifestRead,
+    ];
+
+    fn most(self, limits: &Limits) -> usize {
+        match self {
+            Self::Upload => limits.uploads_in_flight_max,
+            Self::Delete | Self::ManifestDelete => limits.deletes_in_flight_max,
+            Self::ManifestRead => limits.reads_in_flight_max,
+        }
+    }
 }
 
 /// The requests of each process that it has not heard the answer to, in lists: they are short.
@@ -56,15 +77,18 @@ impl UnderWay {
                 "{caller:?} asks for a page of {limit}, and may for {most}"
             ));
         }
+        if let Request::Call(StoreCall::Read {
+            token: StoreToken::ReadCurrent,
+        }) = request
+        {
+            self.0.remove(&(caller, Kind::ManifestRead));
+        }
+        let (kind, name) = bounded(request)?;
         // Who pins deletes its own record and no more.
-        let (Some((kind, name)), false) = (bounded(request), matches!(caller, Caller::Guest(_)))
-        else {
+        if matches!(caller, Caller::Guest(_)) && kind != Kind::ManifestRead {
             return None;
-        };
-        let most = match kind {
-            Kind::Upload => limits.uploads_in_flight_max,
-            Kind::Delete | Kind::ManifestDelete => limits.deletes_in_flight_max,
-        };
+        }
+        let most = kind.most(limits);
         let count = self.begin(caller, kind, name);
         (count > most)
             .then(|| format!("{caller:?} has {count} under way with {name}, and may have {most}"))
@@ -72,7 +96,7 @@ impl UnderWay {
 
     /// A process is no more, and hears nothing.
     pub(super) fn forget(&mut self, gone: Caller) {
-        for kind in [Kind::Upload, Kind::Delete, Kind::ManifestDelete] {
+        for kind in Kind::ALL {
             self.0.remove(&(gone, kind));
         }
     }
@@ -88,6 +112,9 @@ fn bounded(request: &Request) -> Option<(Kind, ObjectName)> {
         Request::Call(StoreCall::DeleteManifest { name }) => {
             Some((Kind::ManifestDelete, ObjectName::Manifest(*name)))
         }
+        Request::Call(StoreCall::Read {
+            token: StoreToken::ReadManifest(name),
+        }) => Some((Kind::ManifestRead, ObjectName::Manifest(*name))),
         Request::Call(
             StoreCall::Read { .. }
             | StoreCall::Put { .. }
@@ -101,16 +128,16 @@ fn bounded(request: &Request) -> Option<(Kind, ObjectName)> {
 
 fn answered(response: &Response) -> Option<(Kind, ObjectName)> {
     let file = |kind, name: &FileName| Some((kind, ObjectName::Shared(*name)));
-    let manifest = |name: &ManifestName| Some((Kind::ManifestDelete, ObjectName::Manifest(*name)));
+    let manifest = |kind, name: &ManifestName| Some((kind, ObjectName::Manifest(*name)));
     match response {
         Response::Upload { name, .. } => file(Kind::Upload, name),
         Response::Delete { name, .. } => file(Kind::Delete, name),
         Response::Call { token, .. } => match token {
             StoreToken::DeleteFile(name) => file(Kind::Delete, name),
-            StoreToken::DeleteManifest(name) => manifest(name),
+            StoreToken::DeleteManifest(name) => manifest(Kind::ManifestDelete, name),
+            StoreToken::ReadManifest(name) => manifest(Kind::ManifestRead, name),
             StoreToken::ReadCurrent
             | StoreToken::LookAtCurrent
-            | StoreToken::ReadManifest(_)
             | StoreToken::PutManifest(_)
             | StoreToken::Swap(_)
             | StoreToken::List(_)
@@ -123,10 +150,22 @@ fn answered(response: &Response) -> Option<(Kind, ObjectName)> {
 impl World {
     /// A process makes a request: are there too many?
     pub(super) fn count_request(&mut self, caller: Caller, request: &Request) {
+        let reads = matches!(bounded(request), Some((Kind::ManifestRead, _)));
+        if reads && self.leads(caller) {
+            return;
+        }
         let limits = &self.profile.config.limits;
         if let Some(what) = self.under_way.request(caller, request, limits) {
             self.watch.break_promise(PROMISE, what);
         }
+    }
+
+    fn leads(&self, caller: Caller) -> bool {
+        let Caller::Coordinator(process) = caller else {
+            return false;
+        };
+        let process = self.coordinators.get(&process);
+        process.is_some_and(CoordinatorProcess::leads)
     }
 
     /// A process hears an answer.
@@ -155,10 +194,11 @@ fn too_many_pins(facts: &Facts, record: &Record, most: usize) -> Option<String> 
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::{AttemptId, CheckpointId};
+    use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, Nonce, Version};
     use stillpoint::protocol::manifest::PinOwner;
     use stillpoint::protocol::store::Listing;
 
+    use super::super::GuestId;
     use super::*;
     use crate::oracle::facts::ProcessId;
 
@@ -201,6 +241,31 @@ mod tests {
             "another process"
         );
         assert!(ask(Caller::Attempt(attempt), 2));
+    }
+
+    #[test]
+    fn one_read_too_many_breaks_it_until_a_load_begins_anew() {
+        let limits = Limits {
+            reads_in_flight_max: 1,
+            ..Limits::default()
+        };
+        let mut under_way = UnderWay::default();
+        let mut read = |token| {
+            let read = Request::Call(StoreCall::Read { token });
+            let what = under_way.request(Caller::Guest(GuestId(0)), &read, &limits);
+            what.is_some()
+        };
+        let record = |version| {
+            StoreToken::ReadManifest(ManifestName {
+                epoch: Epoch(1),
+                version: Version(version),
+                nonce: Nonce(1),
+            })
+        };
+        assert!(!read(record(1)));
+        assert!(!read(StoreToken::ReadCurrent), "it begins anew");
+        assert!(!read(record(2)));
+        assert!(read(record(3)));
     }
 
     #[test]
