@@ -342,6 +342,8 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
         sweep_round_pause: millis(pick(choices, [300, 100])),
         forget_delay: millis(pick(choices, [50, 0, 200])),
         uploads_in_flight_max: pick(choices, [4, 1, 8]),
+        // A few more than what is attached to each snapshot.
+        user_bytes_max: 8,
         own_deletes_max: pick(choices, [1024, 1024, 2]),
         pending_checkpoints_max: pick(choices, [64, 64, 3, 1]),
         upload_tries_max: pick(choices, [3, 1, 5]),

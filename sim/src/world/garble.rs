@@ -11,6 +11,9 @@
 //! | condemned | a file of its own is back that the commit under way condemns |
 //! | described otherwise | another attempt's file is longer than it was |
 //! | never triggered | the checkpoint is one that nobody triggered |
+//! | one local name | two files have different names and one local name |
+//! | own described otherwise | a file of its own that is held is longer than it was |
+//! | user bytes | more is attached than may be |
 //!
 //! Invariant: only acknowledgements are garbled, and none whose content a leader could take for true.
 
@@ -31,11 +34,13 @@ use crate::oracle::durable::{Durable, Files};
 use crate::oracle::facts::{Fact, ProcessId};
 
 /// How often each kind is drawn, in the order of the table above.
-const WEIGHTS: [u32; 9] = [14, 10, 2, 2, 2, 3, 3, 3, 1];
+const WEIGHTS: [u32; 12] = [14, 10, 2, 2, 2, 3, 3, 3, 1, 2, 2, 1];
 /// The kind that names what is being condemned.
 const CONDEMNED: u32 = 6;
 /// The kind that needs the least.
 const TWICE: u32 = 4;
+/// The kind that needs what is rare: a whole list, with files of another attempt.
+const DESCRIBED_OTHERWISE: u32 = 7;
 
 impl World {
     /// The message, garbled now and then.
@@ -62,8 +67,10 @@ impl World {
         } else {
             None
         };
-        let of_kind = |kind| garble(durable, triggers_base, condemned.as_ref(), said, kind);
-        let Some(garbled) = of_kind(kind).or_else(|| of_kind(TWICE)) else {
+        let most = self.profile.config.limits.user_bytes_max;
+        let of_kind = |kind| garble(durable, triggers_base, condemned.as_ref(), most, said, kind);
+        let garbled = of_kind(kind).or_else(|| of_kind(DESCRIBED_OTHERWISE));
+        let Some(garbled) = garbled.or_else(|| of_kind(TWICE)) else {
             return message;
         };
         self.struck.note(Fault::GarbledAcknowledgements);
@@ -138,6 +145,7 @@ fn garble(
     durable: &Durable,
     triggers_base: Option<CheckpointId>,
     condemned: Option<&FileDescription>,
+    user_bytes_max: usize,
     said: &Acknowledge,
     kind: u32,
 ) -> Option<Acknowledge> {
@@ -156,7 +164,12 @@ fn garble(
             add(files_of(&mut said.files), file);
         }
         CONDEMNED => add(files_of(&mut said.files), condemned?.clone()),
-        7 => describe_otherwise(durable, said.subtask, said.attempt, &mut said.files)?,
+        DESCRIBED_OTHERWISE => {
+            describe_otherwise(durable, said.subtask, said.attempt, &mut said.files)?;
+        }
+        9 => share_a_local_name(files_of(&mut said.files))?,
+        10 => describe_own_otherwise(durable, said.subtask, said.attempt, &mut said.files)?,
+        11 => said.user_bytes = vec![0; user_bytes_max + 1],
         _ => said.checkpoint = CheckpointId(durable.reserved.0.0 + 1000),
     }
     Some(said)
@@ -288,11 +301,39 @@ fn describe_otherwise(
     let newest = durable.newest_files.get(&subtask).map(Arc::as_ref);
     let is_held =
         |file: &FileDescription| newest.is_some_and(|newest| newest.contains_key(&file.name));
-    let comes_back = files.iter().any(|file| !is_held(file));
+    let is_anothers = |file: &FileDescription| file.name.attempt != attempt;
+    let comes_back = files.iter().any(|file| is_anothers(file) && !is_held(file));
     let mut others = files
         .iter_mut()
-        .filter(|file| file.name.attempt != attempt && !(comes_back && is_held(file)));
+        .filter(|file| is_anothers(file) && !(comes_back && is_held(file)));
     others.next()?.digest.size_bytes += 1;
+    Some(())
+}
+
+/// A file of its own that the newest checkpoint holds is not what it was.
+fn describe_own_otherwise(
+    durable: &Durable,
+    subtask: SubtaskId,
+    attempt: AttemptId,
+    files: &mut FileSet,
+) -> Option<()> {
+    let FileSet::Full(files) = files else {
+        return None;
+    };
+    let newest = durable.newest_files.get(&subtask)?;
+    let mut held = files
+        .iter_mut()
+        .filter(|file| file.name.attempt == attempt && newest.contains_key(&file.name));
+    held.next()?.digest.size_bytes += 1;
+    Some(())
+}
+
+/// The last two, which are new as a rule: of an older file the name alone would be too little.
+fn share_a_local_name(files: &mut [FileDescription]) -> Option<()> {
+    let [.., other, last] = files else {
+        return None;
+    };
+    last.local.clone_from(&other.local);
     Some(())
 }
 
