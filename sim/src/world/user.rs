@@ -73,7 +73,7 @@ impl World {
         }
         self.queue
             .schedule(self.now + SUPERVISE_PERIOD, Happening::Supervise(id));
-        let is_time = self.now / SUPERVISE_PERIOD % 3 == 0;
+        let is_time = (self.now / SUPERVISE_PERIOD).is_multiple_of(3);
         if self.healed && is_time && self.profile.config.interval.is_none() {
             // Nobody else asks, and the next checkpoint must complete. Asked for at each look, they
             // would keep a guest that reads one object at a time from ever committing.
