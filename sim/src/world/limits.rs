@@ -38,9 +38,13 @@ impl Kind {
         Self::ManifestRead,
     ];
 
-    fn most(self, limits: &Limits) -> usize {
+    /// An attempt has no more deletes under way than it remembers.
+    fn most(self, caller: Caller, limits: &Limits) -> usize {
         match self {
             Self::Upload => limits.uploads_in_flight_max,
+            Self::Delete if matches!(caller, Caller::Attempt(_)) => {
+                limits.deletes_in_flight_max.min(limits.own_deletes_max)
+            }
             Self::Delete | Self::ManifestDelete => limits.deletes_in_flight_max,
             Self::ManifestRead => limits.reads_in_flight_max,
         }
@@ -88,7 +92,7 @@ impl UnderWay {
         if matches!(caller, Caller::Guest(_)) && kind != Kind::ManifestRead {
             return None;
         }
-        let most = kind.most(limits);
+        let most = kind.most(caller, limits);
         let count = self.begin(caller, kind, name);
         (count > most)
             .then(|| format!("{caller:?} has {count} under way with {name}, and may have {most}"))
@@ -241,6 +245,25 @@ mod tests {
             "another process"
         );
         assert!(ask(Caller::Attempt(attempt), 2));
+    }
+
+    #[test]
+    fn an_attempt_deletes_no_more_than_it_remembers() {
+        let limits = Limits {
+            own_deletes_max: 1,
+            ..Limits::default()
+        };
+        let attempt = AttemptId(1);
+        let ask = |caller| {
+            let mut under_way = UnderWay::default();
+            let mut deletes = (1..=2).map(|number| {
+                let name = FileName { attempt, number };
+                under_way.request(caller, &Request::Delete { name }, &limits)
+            });
+            deletes.any(|what| what.is_some())
+        };
+        assert!(ask(Caller::Attempt(attempt)));
+        assert!(!ask(Caller::Coordinator(ProcessId(0))));
     }
 
     #[test]
