@@ -1,8 +1,9 @@
 //! One run: safety under faults, then healing, then everything good must happen.
 //!
 //! ```text
-//! faults ........ heal | a new checkpoint completes | restart, restore, another one | quiet | garbage is gone
-//! <-- safety_events --> <------------- within computed bounds ------------------->
+//! faults ........ heal | a new checkpoint completes, who is deposed is told, what leaders gave up is gone
+//! <-- safety_events -->| restart, restore, another one | quiet | garbage is gone
+//!                       <------------- within computed bounds --------------->
 //!
 //! now and then: an object that leads to the manifest is lost for good | that is said, and nothing more is lost
 //! ```
@@ -10,10 +11,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::choice::{Choice, Choices};
-use crate::faults::Struck;
+use crate::faults::{Fault, Struck};
 use crate::invariants::{
-    Class, GarbageIsCollected, Leftovers, Progress, Violation, bound, garbage_bound,
+    Class, DeposedAreTold, GarbageIsCollected, Leftovers, Progress, Violation, bound, garbage_bound,
 };
+use crate::oracle::facts::Caller;
 use crate::profile::{Length, Profile};
 use crate::world::World;
 use crate::world::ruin::Ruined;
@@ -158,6 +160,8 @@ pub(crate) fn finish(world: &mut World, choices: &mut Choices) -> Result<(), Vio
     end_phase(world)?;
     world.heal(choices);
     progress(world, choices, "after everything healed")?;
+    deposed_are_told(world, choices)?;
+    given_up_goes(world, choices)?;
     world.restart_job(choices);
     let restored = world.watch.facts.restores;
     let needs_restore = world.watch.facts.durable.restore_point().is_some();
@@ -233,6 +237,43 @@ fn remaining<'a>(
     let lives = |caller| world.lives(caller);
     let stored = GarbageIsCollected::remaining(leftovers, &world.watch.facts, lives);
     stored.chain(world.local_snapshots_before(start))
+}
+
+/// Whoever is deposed now ends within the bound, and so has told its user.
+fn deposed_are_told(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
+    let deposed = DeposedAreTold::deposed(&world.watch.facts, |caller| world.lives(caller));
+    let lives = |world: &World, process| world.lives(Caller::Coordinator(process));
+    let have_ended = |world: &World| !deposed.iter().any(|process| lives(world, *process));
+    let deadline = world.now + DeposedAreTold::bound(&world.profile);
+    if until(world, choices, deadline, have_ended)? {
+        return Ok(());
+    }
+    let remaining = deposed.iter().filter(|process| lives(world, **process));
+    let remaining = remaining.copied().collect();
+    Err(DeposedAreTold::broken(&remaining, &world.pending_reasons()))
+}
+
+/// What a leader has given up of its own manifest is gone within the bound, while it leads: what it
+/// leaves behind, only the next one's sweep finds.
+fn given_up_goes(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
+    let lands_late = world.profile.rate(Fault::LateRequests, false).is_possible();
+    if world.deletes_hang || lands_late {
+        // It can't be deleted, or is there again once it is.
+        return Ok(());
+    }
+    let given_up = GarbageIsCollected::of_leader(&world.watch.facts, |caller| world.lives(caller));
+    let start = world.now;
+    let deadline = start + garbage_bound(&world.profile, 0);
+    let left = |world: &World| {
+        let lives = |caller| world.lives(caller);
+        let given_up = GarbageIsCollected::remaining(&given_up, &world.watch.facts, lives);
+        given_up.collect::<Vec<_>>()
+    };
+    if until(world, choices, deadline, |world| left(world).is_empty())? {
+        return Ok(());
+    }
+    let reasons = world.pending_reasons();
+    Err(GarbageIsCollected::broken(&left(world), &reasons))
 }
 
 /// Whatever is garbage now is gone within its bound.

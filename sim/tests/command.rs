@@ -42,7 +42,8 @@ fn failing_seed(guard: &str, status: i32) -> String {
         .unwrap()
         .clone();
     // What is alive and does not get on breaks one of these.
-    let is_liveness = |promise: &str| ["Progress", "GarbageIsCollected"].contains(&promise);
+    let is_liveness =
+        |promise: &str| ["Progress", "GarbageIsCollected", "DeposedAreTold"].contains(&promise);
     failures.retain(|failure| {
         is_liveness(failure["promise"].as_str().unwrap_or_default()) == (status == 4)
     });

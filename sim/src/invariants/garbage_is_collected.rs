@@ -43,6 +43,25 @@ impl GarbageIsCollected {
         }
     }
 
+    /// What whoever leads has put of the manifest since it leads and `CURRENT` does not name, now: what
+    /// it gives up it deletes, without another to do so. What became of a claim it may not know.
+    #[must_use]
+    pub fn of_leader(facts: &Facts, lives: impl Fn(Caller) -> bool) -> Leftovers {
+        let is_given_up = |name: &ManifestName| match facts.makers.get(name) {
+            Some(maker @ Caller::Coordinator(process)) => {
+                let led_from = facts.led_from.get(process);
+                facts.epochs.get(process) == Some(&facts.durable.epoch)
+                    && led_from.is_some_and(|from| name.version > *from)
+                    && lives(*maker)
+            }
+            _ => false,
+        };
+        let mut leftovers = Self::leftovers(facts);
+        leftovers.files.clear();
+        leftovers.manifests.retain(is_given_up);
+        leftovers
+    }
+
     /// What of it is still there and still garbage.
     pub fn remaining<'a>(
         leftovers: &'a Leftovers,
@@ -86,6 +105,35 @@ mod tests {
     use super::super::testing::*;
     use super::super::{Invariant, RetainedIsRecoverable};
     use super::*;
+    use crate::oracle::facts::Fact;
+
+    #[test]
+    fn what_a_leader_gives_up_is_its_own_to_delete() {
+        use stillpoint::protocol::coordinator::Notice;
+        use stillpoint::protocol::id::{Epoch, Nonce, Version};
+
+        let (mut invariant, mut facts) = (RetainedIsRecoverable, Facts::default());
+        commit(&mut invariant, &mut facts, begin()).expect("begins");
+        let leading = Notice::Leading { epoch: Epoch(1) };
+        show(&mut invariant, &mut facts, Fact::Told(LEADER, leading)).expect("leads");
+        let given_up = ManifestName {
+            version: Version(9),
+            epoch: Epoch(1),
+            nonce: Nonce(9),
+        };
+        let put = Fact::ManifestPutAsked(Caller::Coordinator(LEADER), given_up);
+        show(&mut invariant, &mut facts, put).expect("asked for");
+        let stored = Fact::ManifestStored(given_up);
+        show(&mut invariant, &mut facts, stored).expect("stored");
+        let left = |facts: &Facts, lives: bool| {
+            let leftovers = GarbageIsCollected::of_leader(facts, |_| lives);
+            GarbageIsCollected::remaining(&leftovers, facts, |_| lives).count()
+        };
+        assert_eq!(left(&facts, true), 1);
+        assert_eq!(left(&facts, false), 0, "the next leader's sweep finds it");
+        facts.durable.epoch = Epoch(2);
+        assert_eq!(left(&facts, true), 0, "it leads no more");
+    }
 
     #[test]
     fn a_file_that_nobody_holds_remains_until_it_is_gone() {
@@ -103,7 +151,7 @@ mod tests {
         let leftovers = GarbageIsCollected::leftovers(&facts);
         let remaining = GarbageIsCollected::remaining(&leftovers, &facts, |_| true);
         assert_eq!(remaining.collect::<Vec<_>>(), ["shared/1/2"]);
-        let gone = crate::oracle::facts::Fact::FileRemoved(name(1, 2));
+        let gone = Fact::FileRemoved(name(1, 2));
         show(&mut invariant, &mut facts, gone).expect("garbage");
         let mut remaining = GarbageIsCollected::remaining(&leftovers, &facts, |_| true);
         assert_eq!(remaining.next(), None);

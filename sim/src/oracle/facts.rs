@@ -17,6 +17,7 @@ use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::guest::{GuestError, PinWish};
 use stillpoint::protocol::id::{
     AttemptId, CheckpointId, Epoch, FileName, ManifestName, ObjectName, RequestId, SubtaskId,
+    Version,
 };
 use stillpoint::protocol::manifest::{Change, Record};
 use stillpoint::protocol::message::Verdict;
@@ -356,6 +357,8 @@ pub struct Facts {
     pub quiet_since: Option<u64>,
     /// The epoch of each process that came to lead.
     pub epochs: BTreeMap<ProcessId, Epoch>,
+    /// The version of the manifest when each of them came to lead.
+    pub led_from: BTreeMap<ProcessId, Version>,
 }
 
 impl Facts {
@@ -433,6 +436,7 @@ impl Facts {
             }
             Fact::Told(process, Notice::Leading { epoch }) => {
                 self.epochs.insert(*process, *epoch);
+                self.led_from.insert(*process, self.durable.version);
             }
             Fact::Told(process, Notice::StoreTrouble { .. }) => {
                 let process = Caller::Coordinator(*process);
@@ -510,6 +514,7 @@ impl Facts {
             &self.damaged_reads,
             &self.failed_reads,
             &self.epochs,
+            &self.led_from,
         )
             .hash(hasher);
     }

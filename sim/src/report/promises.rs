@@ -38,6 +38,10 @@ const MEANINGS: &[(&str, &str)] = &[
         "an attempt goes on asking for a delete until it hears that it is done.",
     ),
     (
+        "DeposedAreTold",
+        "once faults have stopped, a leader whose place another has taken ends within a bound.",
+    ),
+    (
         "DoubtIsBounded",
         "an upload in doubt is repeated under its name only so often.",
     ),
@@ -177,14 +181,17 @@ pub fn is_promise(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
-    use crate::invariants::{GarbageIsCollected, Invariants, Progress};
+    use crate::invariants::{DeposedAreTold, GarbageIsCollected, Invariants, Progress};
 
     #[test]
     fn every_promise_is_explained() {
         let liveness = [
             Progress::broken("", &[]).promise,
             GarbageIsCollected::broken(&[], &[]).promise,
+            DeposedAreTold::broken(&BTreeSet::new(), &[]).promise,
         ];
         for promise in Invariants::names().into_iter().chain(liveness) {
             assert!(meaning(promise).is_some(), "{promise} is not explained");

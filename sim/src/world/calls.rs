@@ -45,7 +45,10 @@ impl Operation {
 }
 
 /// How long a caller waits for an answer, in microseconds.
-const DEADLINE: u64 = 60_000;
+pub(crate) const DEADLINE_MICROS: u64 = 60_000;
+const DEADLINE: u64 = DEADLINE_MICROS;
+/// So many times as long a guest waits at most.
+const DEADLINES: u32 = 12;
 /// How long a request or answer travels.
 const TRAVEL: u64 = 2_000;
 /// How many names begin to hang after everything else has healed.
@@ -88,6 +91,15 @@ impl Operation {
 
     pub(super) fn request(&self) -> &Request {
         &self.request
+    }
+}
+
+/// How long a caller waits for an answer that is lost. Guests wait longer now and then: so long that
+/// `CURRENT` does not show any more what came of a commit.
+fn patience(caller: Caller, choices: &mut Choices) -> u64 {
+    match caller {
+        Caller::Guest(_) => DEADLINE * u64::from(1 + choices.choose(DEADLINES, Label::StoreLate)),
+        Caller::Coordinator(_) | Caller::Attempt(_) | Caller::Restore(_) => DEADLINE,
     }
 }
 
@@ -136,7 +148,8 @@ impl World {
             Fate::LostAnswer | Fate::Late(_) => {
                 operation.is_silent = true;
                 let unknown = operation.request.answered(Plain::Unknown);
-                self.answer_at(caller, unknown, self.now + DEADLINE);
+                let patience = patience(caller, choices);
+                self.answer_at(caller, unknown, self.now + patience);
                 let late = if let Fate::Late(later) = fate {
                     later
                 } else {

@@ -66,7 +66,7 @@ use stillpoint::protocol::time::Timestamp;
 
 use self::attempt::Instance;
 use self::calls::Operation;
-pub(crate) use self::calls::ROUND_TRIP_MICROS;
+pub(crate) use self::calls::{DEADLINE_MICROS, ROUND_TRIP_MICROS};
 use self::coordinator::CoordinatorProcess;
 use self::disk::Disks;
 use self::frames::Frames;
