@@ -41,7 +41,7 @@ macro_rules! times {
     };
 }
 
-const NUMBERS: [Setting; 22] = numbers! {
+const NUMBERS: [Setting; 24] = numbers! {
     "workers": workers,
     "operators": operators,
     "parallelism": parallelism,
@@ -62,6 +62,8 @@ const NUMBERS: [Setting; 22] = numbers! {
     "own-deletes": config.limits.own_deletes_max,
     "pending": config.limits.pending_checkpoints_max,
     "pins": config.limits.pins_max,
+    "reads": config.limits.reads_in_flight_max,
+    "read-tries": config.limits.read_tries_max,
     "queued-requests": config.limits.queued_requests_max,
     "files": config.limits.acknowledged_files_max,
 };

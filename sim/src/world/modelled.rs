@@ -91,7 +91,10 @@ impl World {
                 waits && trigger.epoch == view.epoch
             }
             Message::Notify(notify) => {
-                notify.epoch == view.epoch && is_news(notify, machine, &view)
+                // Who was replaced hears of no completion any more.
+                let is_named = machine.view().attempts.contains_key(&attempt);
+                let is_meant = is_named || notify.fate == Fate::Aborted;
+                is_meant && notify.epoch == view.epoch && is_news(notify, machine, &view)
             }
             Message::NotNamed(_)
             | Message::Attached(_)
