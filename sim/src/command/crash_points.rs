@@ -93,7 +93,7 @@ pub(super) fn crash_points(wanted: &CrashPoints, json: bool) -> Result<Exit, Str
         let (count, tried) = &mut *shared(&of_stuck);
         tried
             .failures
-            .extend(stuck.iter().map(|stuck| (Class::Liveness, stuck.text())));
+            .extend(stuck.iter().map(|stuck| (Class::Crash, stuck.text())));
         report(*count, tried, json);
     });
     workers::each(0, 0..stories.len() as u64, wanted.hold_open, |number| {

@@ -1,35 +1,27 @@
 //! Attempts that nobody garbled never contradict the registry: what an attempt believes of its
 //! files and what the leader knows of them agree, whatever was lost, doubled or late.
 
-use std::collections::BTreeSet;
-
 use stillpoint::protocol::coordinator::{AbortReason, Notice};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, SubtaskId};
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts, ProcessId, Word};
+use crate::oracle::facts::{Fact, Facts, ProcessId};
 
-/// The promise, with the garbled acknowledgements that each coordinator has heard.
+/// The promise.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct AcknowledgementsAgree {
-    garbled: BTreeSet<(ProcessId, CheckpointId, AttemptId)>,
-}
+pub struct AcknowledgementsAgree;
 
-impl AcknowledgementsAgree {
-    /// Whether a process heard a garbled acknowledgement of this checkpoint by an attempt of this
-    /// subtask.
-    fn heard_garbled(
-        &self,
-        facts: &Facts,
-        process: ProcessId,
-        checkpoint: CheckpointId,
-        subtask: SubtaskId,
-    ) -> bool {
-        let of_checkpoint =
-            (process, checkpoint, AttemptId(0))..=(process, checkpoint, AttemptId(u64::MAX));
-        let mut heard = self.garbled.range(of_checkpoint);
-        heard.any(|(.., attempt)| facts.durable.ever_named.get(attempt) == Some(&subtask))
-    }
+/// Whether a process heard a garbled acknowledgement of this checkpoint by an attempt of this subtask.
+fn heard_garbled(
+    facts: &Facts,
+    process: ProcessId,
+    checkpoint: CheckpointId,
+    subtask: SubtaskId,
+) -> bool {
+    let of_checkpoint =
+        (process, checkpoint, AttemptId(0))..=(process, checkpoint, AttemptId(u64::MAX));
+    let mut heard = facts.heard_garbled.range(of_checkpoint);
+    heard.any(|(.., attempt)| facts.durable.ever_named.get(attempt) == Some(&subtask))
 }
 
 impl Invariant for AcknowledgementsAgree {
@@ -37,27 +29,15 @@ impl Invariant for AcknowledgementsAgree {
 
     fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::WordHeard(
-                process,
-                attempt,
-                Some(checkpoint),
-                _,
-                Word::Acknowledgement { is_honest: false },
-            ) => {
-                self.garbled.insert((*process, *checkpoint, *attempt));
-                Ok(())
-            }
             Fact::Told(
                 process,
                 Notice::Aborted {
                     checkpoint,
                     reason: AbortReason::Contradiction(subtask, contradiction),
                 },
-            ) if !self.heard_garbled(facts, *process, *checkpoint, *subtask) => {
-                Self::broken(format!(
-                    "{process} aborts {checkpoint}, because {subtask} says that {contradiction}"
-                ))
-            }
+            ) if !heard_garbled(facts, *process, *checkpoint, *subtask) => Self::broken(format!(
+                "{process} aborts {checkpoint}, because {subtask} says that {contradiction}"
+            )),
             _ => Ok(()),
         }
     }
@@ -70,9 +50,11 @@ mod tests {
 
     use super::super::testing::*;
     use super::*;
+    use crate::oracle::facts::Word;
+
     #[test]
     fn a_contradiction_without_a_garbled_message_breaks_it() {
-        let (mut invariant, mut facts) = (AcknowledgementsAgree::default(), Facts::default());
+        let (mut invariant, mut facts) = (AcknowledgementsAgree, Facts::default());
         commit(&mut invariant, &mut facts, begin()).expect("begins");
         let told = |subtask| {
             let contradiction = Contradiction::Condemned(name(1, 1));

@@ -3,7 +3,7 @@
 //! of is nobody's. What a garbled acknowledgement bore is not demanded. Of as many names as fit into one
 //! acknowledgement an attempt may leave some to the sweep when a trigger comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, FileName};
 
@@ -19,8 +19,8 @@ struct Heard {
     left: CheckpointId,
     newest_trigger: CheckpointId,
     newest_abort: CheckpointId,
-    /// What it has acknowledged, and whether the leader that it follows has answered that.
-    said: BTreeMap<CheckpointId, bool>,
+    /// What it has acknowledged and the leader that it follows has not answered.
+    unanswered: BTreeSet<CheckpointId>,
     /// The names that it keeps in mind at least, unless some are left: with the last acknowledgement
     /// that bore them.
     open: BTreeMap<FileName, CheckpointId>,
@@ -28,7 +28,7 @@ struct Heard {
 
 impl Heard {
     fn acknowledged(&mut self, checkpoint: CheckpointId, names: &[FileName]) {
-        if self.said.insert(checkpoint, false).is_some() {
+        if !self.unanswered.insert(checkpoint) {
             return;
         }
         for name in names {
@@ -52,12 +52,12 @@ impl Heard {
         // After the abort of a younger one it may be taken or not.
         if checkpoint > self.newest_abort {
             self.newest_trigger = checkpoint;
-            let said = &self.said;
+            let unanswered = &self.unanswered;
             self.open
-                .retain(|_, last| *last > settled || said.get(last) == Some(&false));
+                .retain(|_, last| *last > settled || unanswered.contains(last));
         }
         if self.open.len() >= room {
-            self.left = self.said.keys().last().copied().unwrap_or_default();
+            self.left = self.open.values().max().copied().unwrap_or_default();
         }
     }
 }
@@ -93,7 +93,7 @@ impl Invariant for DeclarationsAreWhole {
                 if *epoch > heard.epoch {
                     heard.epoch = *epoch;
                     // What its leader before has not answered is said no more, but declared.
-                    heard.said.values_mut().for_each(|is_over| *is_over = true);
+                    heard.unanswered.clear();
                 }
             }
             Fact::Acknowledged(attempt, checkpoint, names) => {
@@ -102,10 +102,8 @@ impl Invariant for DeclarationsAreWhole {
             }
             Fact::AnswerHeard(attempt, checkpoint, epoch) => {
                 let heard = self.0.entry(*attempt).or_default();
-                if *epoch == heard.epoch
-                    && let Some(is_over) = heard.said.get_mut(checkpoint)
-                {
-                    *is_over = true;
+                if *epoch == heard.epoch {
+                    heard.unanswered.remove(checkpoint);
                 }
             }
             Fact::AbortHeard(attempt, checkpoint, _) => {

@@ -3,58 +3,46 @@
 //! A leader that condemned what may still be named would refuse honest attempts and, with them, every
 //! checkpoint of theirs. What was garbled on its way is [`super::ContradictionsAreRefused`]'s.
 
-use std::collections::BTreeSet;
-
-use stillpoint::protocol::id::{AttemptId, CheckpointId};
 use stillpoint::protocol::message;
 
 use super::{Invariant, Verdict};
-use crate::oracle::facts::{Fact, Facts, ProcessId, Word};
+use crate::oracle::facts::{Fact, Facts};
 
-/// The promise, with what each coordinator has heard that was garbled.
+/// The promise.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct HonestAreBelieved {
-    garbled: BTreeSet<(ProcessId, AttemptId, CheckpointId)>,
-}
+pub struct HonestAreBelieved;
 
 impl Invariant for HonestAreBelieved {
     const NAME: &'static str = "HonestAreBelieved";
 
-    fn observe(&mut self, _facts: &Facts, fact: &Fact) -> Verdict {
+    fn observe(&mut self, facts: &Facts, fact: &Fact) -> Verdict {
         match fact {
-            Fact::WordHeard(
-                process,
-                attempt,
-                Some(checkpoint),
-                _,
-                Word::Acknowledgement { is_honest: false },
-            ) => {
-                self.garbled.insert((*process, *attempt, *checkpoint));
-            }
             Fact::AnswerSent(process, attempt, checkpoint, message::Verdict::Contradiction(_))
-                if !self.garbled.contains(&(*process, *attempt, *checkpoint)) =>
+                if !facts
+                    .heard_garbled
+                    .contains(&(*process, *checkpoint, *attempt)) =>
             {
-                return Self::broken(format!(
+                Self::broken(format!(
                     "{process} calls what {attempt} acknowledged of {checkpoint} a contradiction, \
                      and it was told as it is"
-                ));
+                ))
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use stillpoint::protocol::id::Epoch;
+    use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch};
 
     use super::super::testing::*;
     use super::*;
+    use crate::oracle::facts::{ProcessId, Word};
 
     #[test]
     fn refusing_what_is_true_breaks_it() {
-        let mut invariant = HonestAreBelieved::default();
+        let mut invariant = HonestAreBelieved;
         let mut facts = Facts::default();
         let (process, attempt) = (ProcessId(0), AttemptId(1));
         let said = |id, is_honest| {

@@ -347,6 +347,8 @@ pub struct Facts {
     pub torn: BTreeSet<ContentId>,
     /// The acknowledgements that were made to contradict the registry.
     pub garbled: BTreeSet<(AttemptId, CheckpointId)>,
+    /// The garbled ones that each coordinator has heard.
+    pub heard_garbled: BTreeSet<(ProcessId, CheckpointId, AttemptId)>,
     /// Whether a manifest object's write has broken off half-way.
     pub manifests_torn: bool,
     /// How often a read of an object has brought something else than is stored.
@@ -472,7 +474,6 @@ impl Facts {
             | Fact::Declared(..)
             | Fact::AttachmentTaken(..)
             | Fact::AnswerHeard(..)
-            | Fact::WordHeard(..)
             | Fact::HeardOut(_)
             | Fact::FateSent(..)
             | Fact::NotNamedSent(..)
@@ -489,6 +490,13 @@ impl Facts {
             }
             Fact::ManifestTorn => self.manifests_torn = true,
             Fact::Healed => self.quiet_since = Some(self.now),
+            Fact::WordHeard(process, attempt, checkpoint, _, word) => {
+                if let Word::Acknowledgement { is_honest: false } = word
+                    && let Some(checkpoint) = checkpoint
+                {
+                    self.heard_garbled.insert((*process, *checkpoint, *attempt));
+                }
+            }
             Fact::AcknowledgementGarbled(attempt, checkpoint) => {
                 self.garbled.insert((*attempt, *checkpoint));
             }
@@ -510,6 +518,7 @@ impl Facts {
         (
             &self.torn,
             &self.garbled,
+            &self.heard_garbled,
             self.manifests_torn,
             &self.damaged_reads,
             &self.failed_reads,

@@ -117,13 +117,13 @@ const MEANINGS: &[(&str, &str)] = &[
          the configuration.",
     ),
     (
-        "RecordsMakeSense",
-        "each record that becomes durable says only what can be so after those before it.",
-    ),
-    (
         "QueuesAreBounded",
         "no more requests wait than there is room for, and who is refused for want of room found \
          none.",
+    ),
+    (
+        "RecordsMakeSense",
+        "each record that becomes durable says only what can be so after those before it.",
     ),
     (
         "RestorableCheckpointExists",
