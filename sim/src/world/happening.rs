@@ -1,6 +1,6 @@
 //! What can happen next, and the one queue it waits in.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use stillpoint::protocol::id::{AttemptId, CheckpointId, Epoch, RootId, SubtaskId};
 use stillpoint::protocol::message::Message;
@@ -71,53 +71,49 @@ pub struct Start {
 }
 
 /// Everything that will happen, in the order of time, then of being scheduled.
+///
+/// Little of it is far away, so that a new one goes in near the end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Queue {
-    waiting: BTreeMap<(u64, u64), Happening>,
-    scheduled: u64,
+    waiting: VecDeque<(u64, Happening)>,
 }
 
 impl Queue {
-    /// Lets something happen at a time.
+    /// Lets something happen at a time, after all that is to happen then.
     pub fn schedule(&mut self, at: u64, happening: Happening) {
-        self.waiting.insert((at, self.scheduled), happening);
-        self.scheduled += 1;
+        let index = self.waiting.partition_point(|(other, _)| *other <= at);
+        self.waiting.insert(index, (at, happening));
     }
 
     /// Takes out what happens next.
     pub fn pop(&mut self) -> Option<(u64, Happening)> {
-        self.waiting
-            .pop_first()
-            .map(|((at, _), happening)| (at, happening))
+        self.waiting.pop_front()
     }
 
     /// Takes out the `index`-th of what is to happen.
     pub fn take(&mut self, index: usize) -> Option<Happening> {
-        let key = *self.waiting.keys().nth(index)?;
-        self.waiting.remove(&key)
+        self.waiting.remove(index).map(|(_, happening)| happening)
     }
 
     /// Everything that is to happen, in order, with its time.
     pub fn waiting(&self) -> impl Iterator<Item = (u64, &Happening)> {
-        self.waiting
-            .iter()
-            .map(|((at, _), happening)| (*at, happening))
+        self.waiting.iter().map(|(at, happening)| (*at, happening))
     }
 
     /// Everything that is to happen, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Happening> {
-        self.waiting.values()
+        self.waiting.iter().map(|(_, happening)| happening)
     }
 
     /// When something happens next.
     #[must_use]
     pub fn next_at(&self) -> Option<u64> {
-        self.waiting.first_key_value().map(|((at, _), _)| *at)
+        self.waiting.front().map(|(at, _)| *at)
     }
 
     /// Drops whatever a condition does not want.
     pub fn retain(&mut self, wanted: impl Fn(&Happening) -> bool) {
-        self.waiting.retain(|_, happening| wanted(happening));
+        self.waiting.retain(|(_, happening)| wanted(happening));
     }
 }
 
