@@ -56,11 +56,14 @@ pub fn walk(seed: u64, bounds: &Bounds, graph: &Graph) -> Walk {
     walk
 }
 
-/// Whether a step is one that the configuration does not allow at all.
+/// Whether a step is one that the configuration does not allow, or may not.
 fn leaves(seen: &Seen, bounds: &Bounds) -> bool {
-    let pins = seen.by.iter().filter(|by| **by == "GuestPin").count() as u64;
-    // In which order pins came and went within a step is not seen.
-    (seen.by.contains(&"ForgetBase") && !bounds.forget_bases) || pins > bounds.max_pins
+    let count = |action| seen.by.iter().filter(|by| **by == action).count() as u64;
+    // In which order pins came and went within a step is not seen: if the new one came first, there
+    // may have been too many of them for a moment.
+    let pins = count("GuestPin");
+    let is_in_doubt = pins > 0 && count("GuestUnpin") > 0;
+    (count("ForgetBase") > 0 && !bounds.forget_bases) || pins > bounds.max_pins || is_in_doubt
 }
 
 /// Whether a step may be a fault and none is left.
