@@ -286,6 +286,14 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_knows_each_setting() {
+        let readme = include_str!("../../README.md");
+        let unknown = all().filter(|setting| !readme.contains(&format!("`{}`", setting.name)));
+        let unknown: Vec<_> = unknown.map(|setting| setting.name).collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
     fn a_fault_of_another_store_is_refused() {
         let mut profile = Profile::benign();
         assert!(read_setting(&mut profile, &["faults", "power-cuts"]).is_err());
