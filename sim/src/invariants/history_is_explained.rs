@@ -35,8 +35,16 @@ impl HistoryIsExplained {
                 history.asks_for(*process, *request, *checkpoint);
             }
             Fact::Wrote(attempt, key, value) => {
-                let value = (*value != DELETED && *value != ABSENT).then_some(*value);
-                twin.write(*attempt, *key, value);
+                twin.write(*attempt, *key, seen(*value));
+            }
+            Fact::Consumed(attempt, subtask, offset, element) => {
+                let written = element.iter().map(|(key, value)| (*key, seen(*value)));
+                twin.consume(*attempt, *subtask, *offset, written.collect())
+                    .map_err(|twin| format!("{attempt} of {subtask}: {twin}"))?;
+            }
+            Fact::ReadsFrom(attempt, offset) => {
+                twin.reads_from(*attempt, *offset)
+                    .map_err(|twin| format!("{attempt}: {twin}"))?;
             }
             Fact::CutTaken(checkpoint, subtask, attempt, _) => {
                 twin.cut(*attempt, *subtask, *checkpoint);
@@ -56,6 +64,11 @@ impl HistoryIsExplained {
         }
         Ok(())
     }
+}
+
+/// The value that a reader sees, if any.
+fn seen(value: u32) -> Option<u32> {
+    (value != DELETED && value != ABSENT).then_some(value)
 }
 
 impl Invariant for HistoryIsExplained {
@@ -115,6 +128,30 @@ mod tests {
         };
         restored(4).expect("as it was cut");
         assert!(restored(3).is_err());
+    }
+
+    #[test]
+    fn an_input_that_is_read_past_or_twice_breaks_it() {
+        let subtask = SubtaskId::default();
+        let first =
+            |attempt, offset| Fact::Consumed(AttemptId(attempt), subtask, offset, vec![(0, 4)]);
+        let (mut invariant, mut facts) = after_one();
+        show(&mut invariant, &mut facts, first(2, 0)).expect("from the beginning");
+        assert!(
+            show(&mut invariant, &mut facts, first(2, 0)).is_err(),
+            "twice"
+        );
+        assert!(
+            show(&mut invariant, &mut facts, first(3, 1)).is_err(),
+            "past"
+        );
+        let other = Fact::Consumed(AttemptId(4), subtask, 0, vec![(0, 5)]);
+        assert!(show(&mut invariant, &mut facts, other).is_err(), "another");
+        let from = Fact::ReadsFrom(AttemptId(1), 1);
+        assert!(
+            show(&mut invariant, &mut facts, from).is_err(),
+            "it stood at 0"
+        );
     }
 
     #[test]

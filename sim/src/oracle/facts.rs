@@ -25,6 +25,7 @@ use stillpoint::protocol::message::Verdict;
 use super::durable::Durable;
 use crate::lsm::{ContentId, Table};
 use crate::world::GuestId;
+use crate::world::dataflow::Element;
 
 /// One life of a coordinator process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,8 +179,12 @@ pub enum Fact {
     Healed,
     /// A user asks for new attempts, from a certain checkpoint or from the newest.
     DeployAsked(ProcessId, RequestId, Option<CheckpointId>),
-    /// The user of an attempt writes a key.
+    /// The user of an attempt writes a key past the input.
     Wrote(AttemptId, usize, u32),
+    /// An attempt has taken the element at this offset of its subtask's input.
+    Consumed(AttemptId, SubtaskId, u32, Element),
+    /// An attempt that has restored reads its input from here on.
+    ReadsFrom(AttemptId, u32),
     /// An attempt has restored a checkpoint and sees this.
     Restored(CheckpointId, SubtaskId, AttemptId, Table),
     /// An attempt could not restore what it was told to.
@@ -465,6 +470,8 @@ impl Facts {
             | Fact::NotNamedHeard(..)
             | Fact::DeployAsked(..)
             | Fact::Wrote(..)
+            | Fact::Consumed(..)
+            | Fact::ReadsFrom(..)
             | Fact::UploadAsked(..)
             | Fact::Told(..)
             | Fact::GuestComes(..)

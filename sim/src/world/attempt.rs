@@ -9,6 +9,7 @@ use stillpoint::protocol::message::{Fate, Message};
 use stillpoint::protocol::restore::FileMark;
 use stillpoint::protocol::subtask::{Action, Event, Notice, OpToken, Subtask, SubtaskConfig};
 
+use super::dataflow::Element;
 use super::restore::Restore;
 use super::snapshot::LocalSnapshot;
 use super::story::Kind;
@@ -54,6 +55,8 @@ pub enum Phase {
 pub struct Running {
     pub(super) machine: Subtask,
     pub(super) lsm: Lsm,
+    /// Up to where it has read its input.
+    pub(super) offset: u32,
     pub(super) snapshots: BTreeMap<CheckpointId, LocalSnapshot>,
     pub(super) timer: Option<u64>,
     closing: bool,
@@ -115,7 +118,7 @@ impl World {
         &mut self,
         attempt: AttemptId,
         config: SubtaskConfig,
-        lsm: Lsm,
+        (lsm, offset): (Lsm, u32),
         restored: Option<(CheckpointId, Vec<FileDescription>)>,
         choices: &mut Choices,
     ) {
@@ -131,6 +134,7 @@ impl World {
         instance.phase = Phase::Running(Box::new(Running {
             machine,
             lsm,
+            offset,
             snapshots: BTreeMap::new(),
             timer: None,
             closing: false,
@@ -377,7 +381,7 @@ impl World {
         }
     }
 
-    /// The user of an attempt writes, and the tree flushes and compacts.
+    /// An attempt reads its input or not, and the tree flushes and compacts.
     pub(super) fn work(&mut self, attempt: AttemptId, choices: &mut Choices) {
         let value = self.next_value;
         let writing = self.writing;
@@ -394,21 +398,18 @@ impl World {
         let key = drawn % KEYS;
         match drawn / KEYS {
             // No benign workload is empty: the first key is always written.
-            0 if drawn == 0 => self.write(attempt, 0, value),
+            0 if drawn == 0 => self.consume(attempt, vec![(0, value)]),
             0 if key == 1 && value.is_multiple_of(4) => self.change_families(attempt, value / 4),
             0 => {}
-            1 | 2 => self.write(attempt, key, value),
-            3 => {
-                self.write(attempt, key, value);
-                self.write(attempt, (key + 3) % KEYS, value);
-            }
+            1 | 2 => self.consume(attempt, vec![(key, value)]),
+            3 => self.consume(attempt, vec![(key, value), ((key + 3) % KEYS, value)]),
             4 => {
-                self.write(attempt, key, value);
+                self.consume(attempt, vec![(key, value)]);
                 self.flush(attempt);
             }
             // No file may vanish without another in its place, where that is not modelled.
-            5 if self.profile.is_modelled => self.write(attempt, key, value),
-            5 => self.write(attempt, key, DELETED),
+            5 if self.profile.is_modelled => self.consume(attempt, vec![(key, value)]),
+            5 => self.consume(attempt, vec![(key, DELETED)]),
             kind => {
                 let rate = Ratio::one_in(self.profile.compaction_one_in.max(1));
                 if choices.chance(rate, Label::Workload) {
@@ -428,7 +429,25 @@ impl World {
         instance.running().map(|running| &mut running.lsm)
     }
 
-    /// A user writes a key, or deletes it.
+    /// An attempt reads on: what it has drawn, unless something stands there already.
+    fn consume(&mut self, attempt: AttemptId, drawn: Element) {
+        let Some(instance) = self.instances.get_mut(&attempt) else {
+            return;
+        };
+        let subtask = instance.subtask;
+        let Some(running) = instance.running() else {
+            return;
+        };
+        let offset = running.offset;
+        let element = self.source.read(subtask, offset, drawn);
+        running.offset += 1;
+        for (key, value) in &element {
+            running.lsm.write(*key, *value);
+        }
+        self.fact(Fact::Consumed(attempt, subtask, offset, element));
+    }
+
+    /// A user writes a key past the input, as stories by hand have it.
     pub(super) fn write(&mut self, attempt: AttemptId, key: usize, value: u32) {
         if let Some(lsm) = self.lsm(attempt) {
             lsm.write(key, value);

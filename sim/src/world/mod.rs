@@ -34,6 +34,7 @@
 mod attempt;
 mod calls;
 mod coordinator;
+pub mod dataflow;
 mod disk;
 mod disturb;
 pub mod frames;
@@ -68,6 +69,7 @@ use self::attempt::Instance;
 use self::calls::Operation;
 pub(crate) use self::calls::{DEADLINE_MICROS, ROUND_TRIP_MICROS};
 use self::coordinator::CoordinatorProcess;
+use self::dataflow::Source;
 use self::disk::Disks;
 use self::frames::Frames;
 pub use self::guest::GuestId;
@@ -161,6 +163,7 @@ pub struct World {
     pub frames: Frames,
     journal: Journal,
     operators: Vec<Operator>,
+    source: Source,
     contents: Contents,
     operations: BTreeMap<u64, Operation>,
     operation_count: u64,
@@ -226,6 +229,7 @@ impl World {
             frames: Frames::default(),
             journal: Journal::default(),
             operators,
+            source: Source::default(),
             contents: Contents::default(),
             operations: BTreeMap::new(),
             operation_count: 0,

@@ -14,7 +14,7 @@ use stillpoint::protocol::subtask::SubtaskConfig;
 
 use super::attempt::{Instance, Phase};
 use super::disk::{Directory, LocalFile, present};
-use super::snapshot::user_bytes;
+use super::snapshot::{offset_of, user_bytes};
 use super::story::Kind;
 use super::{Happening, Start, World};
 use crate::choice::{Choices, Label};
@@ -153,7 +153,7 @@ impl World {
         };
         self.instances.insert(attempt, instance);
         if restore.is_none() {
-            self.run_attempt(attempt, config, Lsm::default(), None, choices);
+            self.run_attempt(attempt, config, (Lsm::default(), 0), None, choices);
         } else {
             self.note_restore();
             self.go_on_loading(attempt, choices);
@@ -362,7 +362,8 @@ impl World {
             Err(bad) => return self.restore_fails(attempt, format!("{bad:?}")),
         };
         let table = lsm.truth();
-        if restore.user_bytes != user_bytes(&table) {
+        let offset = offset_of(&restore.user_bytes).unwrap_or_default();
+        if restore.user_bytes != user_bytes(&table, offset) {
             self.watch.break_promise(
                 "RestoreIsExact",
                 format!(
@@ -382,9 +383,10 @@ impl World {
             self.watch.break_promise("RestoreIsExact", what);
         }
         self.fact(Fact::Restored(restore.checkpoint, subtask, attempt, table));
+        self.fact(Fact::ReadsFrom(attempt, offset));
         self.note_restore();
         let restored = Some((restore.checkpoint, restore.files));
-        self.run_attempt(attempt, restore.config, lsm, restored, choices);
+        self.run_attempt(attempt, restore.config, (lsm, offset), restored, choices);
     }
 
     /// A manifest says of a checkpoint which column families an operator had: is it so?

@@ -50,13 +50,24 @@ impl LocalSnapshot {
     }
 }
 
-/// What the user attaches to a snapshot: something that the state can be told by.
-pub(super) fn user_bytes(table: &Table) -> Vec<u8> {
+/// What the user attaches to a snapshot: up to where the input was read, and something that the
+/// state can be told by.
+pub(super) fn user_bytes(table: &Table, offset: u32) -> Vec<u8> {
     let digest = table
         .0
         .iter()
         .fold(7, |digest, value| mix(digest ^ u64::from(*value)));
-    digest.to_le_bytes()[..4].to_vec()
+    [offset.to_le_bytes(), first_half(digest)].concat()
+}
+
+/// The offset in what a user attached.
+pub(super) fn offset_of(user_bytes: &[u8]) -> Option<u32> {
+    user_bytes.first_chunk().copied().map(u32::from_le_bytes)
+}
+
+fn first_half(digest: u64) -> [u8; 4] {
+    let [a, b, c, d, ..] = digest.to_le_bytes();
+    [a, b, c, d]
 }
 
 fn pack_name(checkpoint: CheckpointId) -> String {
@@ -108,7 +119,7 @@ impl World {
         running.lsm.merge_many(&mut self.contents);
         let cut = running.lsm.cut(&mut self.contents);
         let truth = cut.truth;
-        let event = taken(checkpoint, &cut, now);
+        let event = taken(checkpoint, &cut, running.offset, now);
         let families = (checkpoint, subtask);
         self.families_cut.insert(families, cut.families);
         running.snapshots.insert(
@@ -243,7 +254,7 @@ impl World {
     }
 }
 
-fn taken(checkpoint: CheckpointId, cut: &Cut, now: u64) -> Event {
+fn taken(checkpoint: CheckpointId, cut: &Cut, offset: u32, now: u64) -> Event {
     let mut files: Vec<LiveFile> = cut
         .files
         .iter()
@@ -264,7 +275,7 @@ fn taken(checkpoint: CheckpointId, cut: &Cut, now: u64) -> Event {
     Event::SnapshotTaken {
         checkpoint,
         files,
-        user_bytes: user_bytes(&cut.truth),
+        user_bytes: user_bytes(&cut.truth, offset),
         families: cut.families.names(),
         cut_at: WallClock(now / 1000),
     }
