@@ -66,7 +66,7 @@ Alive(w) == life[w].phase \notin {"deposed", "dead"}
 \* A life that comes to this phase with no commit under way.
 Idle(w, phase) == [life EXCEPT ![w].phase = phase, ![w].step = "none", ![w].name = None, ![w].doubt = FALSE, ![w].try = 0]
 
-(* CURRENT is read, at the start and after a claim or a pin was overtaken. *)
+(* CURRENT is read, at the start and after a claim was overtaken. *)
 Load(w) ==
   /\ life[w].phase = "start"
   /\ w \in Leaders => \A v \in Leaders : v < w => life[v].phase # "start" \/ life[v].epoch > 0   \* numbered as they come
@@ -192,9 +192,12 @@ Judge(w) ==
        [] OTHER ->
             /\ Settled(w, "refused")
             /\ records' = records \ {n}
-            \* A guest's pin is followed; a claim or a pin that was overtaken begins anew.
-            /\ LET phase == IF life[w].phase # "leads" THEN "start" ELSE IF deposed THEN "deposed" ELSE "leads"
-               IN life' = [Idle(w, phase) EXCEPT ![w].version = IF phase = "leads" THEN Version ELSE @]
+            \* A leader follows a guest's pin, a guest whatever overtook it; a claim that was overtaken begins anew.
+            /\ LET phase == CASE w \in Guests -> "loaded"
+                            [] life[w].phase = "leads" -> IF deposed THEN "deposed" ELSE "leads"
+                            [] OTHER -> "start"
+               IN life' = [Idle(w, phase) EXCEPT ![w].version = IF phase \in {"leads", "loaded"} THEN Version ELSE @,
+                                                 ![w].epoch = IF phase = "loaded" THEN EpochNow ELSE @]
   /\ UNCHANGED <<history, puts, requests, answers, attempt>>
 
 Crash(w) ==

@@ -1,7 +1,8 @@
 //! A guest: whoever is not the leader, and pins or unpins a retained checkpoint.
 //!
 //! A guest may commit exactly one kind of record, keeping the epoch. It loads the manifest, commits
-//! its pin on top of it, and begins anew if somebody else's commit took its place.
+//! its pin on top of it, and builds it anew if somebody else's commit took its place: from what that
+//! one added, so that a leader which commits often does not overtake it for ever.
 //!
 //! ```text
 //!  Loading --> Committing --> Done
@@ -11,15 +12,18 @@
 //! What it does not do: delete, lead, or keep the pin alive; a pin has no clock and ends by its
 //! owner's unpin or by hand. Specification: `GuestPin`.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::answer::{Answer, Failure};
+use super::answer::{Answer, Failure, Tag};
 use super::commit::{Commit, CommitEnd, Progress};
 use super::id::{CheckpointId, ManifestName, Nonce};
 use super::limits::Limits;
-use super::manifest::{Change, Expected, LoadError, Loaded, Loader, PinOwner, Record};
+use super::manifest::{
+    Change, Current, Expected, LoadError, Loaded, Loader, Manifest, PinOwner, Record,
+};
 use super::marks::guard;
 use super::outcome::{Ignored, Outcome};
 use super::store::{StoreCall, StorePayload, StoreToken};
@@ -92,6 +96,8 @@ pub struct Guest {
     limits: Limits,
     life: Nonce,
     names_drawn: u64,
+    /// What the commit under way builds on.
+    known: Option<Box<Manifest>>,
     /// The checkpoint of a commit whose outcome was lost: the manifest shows what came of it.
     in_doubt: Option<CheckpointId>,
     step: Step,
@@ -110,6 +116,7 @@ impl Guest {
             limits,
             life,
             names_drawn: 0,
+            known: None,
             in_doubt: None,
             step,
             calls,
@@ -191,8 +198,8 @@ impl Guest {
         self.step = Step::Done(result);
     }
 
-    fn load_again(&mut self) {
-        self.step = Step::Loading(Loader::new(self.expected.clone(), &self.limits));
+    fn load_again(&mut self, loader: Loader) {
+        self.step = Step::Loading(loader);
         self.load_on();
     }
 
@@ -210,16 +217,16 @@ impl Guest {
             Some(Ok(Loaded::Root(root))) => match self.judge(&root.manifest) {
                 Err(error) => self.done(Err(error)),
                 Ok((checkpoint, true)) => self.done(Ok(checkpoint)),
-                Ok((checkpoint, false)) => self.commit(checkpoint, root.current, root.tag),
+                Ok((checkpoint, false)) => {
+                    self.known = Some(Box::new(root.manifest));
+                    self.commit(checkpoint, root.current, root.tag);
+                }
             },
         }
     }
 
     /// The checkpoint of the wish, and whether the wish is already so.
-    fn judge(
-        &self,
-        manifest: &super::manifest::Manifest,
-    ) -> Result<(CheckpointId, bool), GuestError> {
+    fn judge(&self, manifest: &Manifest) -> Result<(CheckpointId, bool), GuestError> {
         let owner = self.wish.owner.clone();
         let is_pinned = |checkpoint| manifest.pins().contains(&(checkpoint, owner.clone()));
         if let Some(tried) = self.in_doubt
@@ -253,12 +260,7 @@ impl Guest {
         Err(GuestError::NoSuchPin { checkpoint, owner })
     }
 
-    fn commit(
-        &mut self,
-        checkpoint: CheckpointId,
-        current: super::manifest::Current,
-        tag: super::answer::Tag,
-    ) {
+    fn commit(&mut self, checkpoint: CheckpointId, current: Current, tag: Tag) {
         let (version, epoch) = (current.version().next(), current.epoch());
         assert!(self.names_drawn < 1 << 24, "a guest drew too many names");
         let nonce = Nonce((self.life.0 & !0xff_ffff) | self.names_drawn);
@@ -306,17 +308,19 @@ impl Guest {
             Progress::Call(call) => self.calls.push_back(call),
             Progress::Wait(tries) => *resume_at = Some(now + Commit::delay(&self.limits, tries)),
             Progress::End(CommitEnd::Committed { .. }) => self.done(Ok(checkpoint)),
-            Progress::End(CommitEnd::Overtaken { .. }) => {
+            Progress::End(CommitEnd::Overtaken { current, tag }) => {
                 // Its swap was refused for certain: the record is its maker's to delete. Absent or
                 // not, nobody waits for the answer.
                 let name = commit.name();
                 self.calls.push_back(StoreCall::DeleteManifest { name });
-                self.load_again();
+                let known = self.known.take().expect("a commit builds on a manifest");
+                let (expected, limits) = (self.expected.clone(), &self.limits);
+                self.load_again(Loader::after(*known, current, tag, expected, limits));
             }
             // Whether the pin is there shows in the manifest itself.
             Progress::End(CommitEnd::Lost { .. }) => {
                 self.in_doubt = Some(checkpoint);
-                self.load_again();
+                self.load_again(Loader::new(self.expected.clone(), &self.limits));
             }
             Progress::End(CommitEnd::Failed(failure) | CommitEnd::Broken(failure)) => {
                 self.done(Err(GuestError::Commit(failure)));

@@ -108,7 +108,7 @@ impl World {
     /// A file that is named again may be deleted and forgotten meanwhile, so that nothing is left
     /// which this would contradict: it is as if the file had never been stored. Or a commit is
     /// durable of which the coordinator has not heard yet; or the commit that was to condemn the file
-    /// has failed.
+    /// has failed, or another condemns it now and makes the checkpoint superfluous.
     pub(super) fn contradicts_nothing_known(
         &self,
         id: ProcessId,
@@ -125,7 +125,9 @@ impl World {
             .is_some_and(|manifest| manifest.version() < durable.version);
         let is_not_so = was_condemned.is_some_and(|name| {
             let mut commit = view.commit.into_iter().flat_map(condemned_by);
-            !durable.tombstones.contains(&name) && !commit.any(|other| other == name)
+            let is_superfluous = view.completes.is_some_and(|done| said.checkpoint <= done);
+            let is_condemned = !is_superfluous && commit.any(|other| other == name);
+            !durable.tombstones.contains(&name) && !is_condemned
         });
         lags || is_not_so || names_forgotten(durable, &said.files)
     }

@@ -358,8 +358,11 @@ impl Fencing {
             };
             life.serve_next(&mut next.store);
             next.conclude(life, number);
-            if next.is_guest(id) && life.phase() == "dead" {
+            if next.is_guest(id) {
                 life.version = next.version();
+                if life.phase() == "loaded" {
+                    life.epoch = next.epoch_now();
+                }
             }
             true
         })

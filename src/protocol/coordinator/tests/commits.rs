@@ -15,7 +15,7 @@ use crate::protocol::id::*;
 use crate::protocol::limits::Limits;
 use crate::protocol::manifest::{Change, Expected, PinOwner, Record};
 use crate::protocol::message::*;
-use crate::protocol::store::StoreCall;
+use crate::protocol::store::{StoreCall, StoreToken};
 use crate::protocol::time::Timestamp;
 
 #[test]
@@ -578,6 +578,40 @@ fn go_on_after_guests(swaps: Swaps) {
         world.notices
     );
     assert_eq!(world.manifest().pins().len(), 2);
+}
+
+/// A guest that read everything anew each time would be overtaken for ever by a leader that commits
+/// as fast as it reads.
+#[test]
+fn a_guest_that_is_overtaken_reads_only_what_is_new() {
+    let mut world = World::running(config(), 1);
+    world.complete(&[1], &[]);
+    let wish = PinWish {
+        checkpoint: None,
+        owner: PinOwner("backup".into()),
+        begins: true,
+    };
+    let life = Nonce(99 << 32);
+    let mut guest = Guest::new(wish, Expected::default(), Limits::default(), life);
+    let (mut read, mut overtaken) = (alloc::vec::Vec::new(), 0);
+    while let Some(call) = guest.poll_action() {
+        let token = call.token();
+        match &token {
+            StoreToken::ReadManifest(name) => read.push(*name),
+            StoreToken::Swap(_) if overtaken < 5 => {
+                overtaken += 1;
+                world.complete(&[1 + overtaken], &[overtaken]);
+            }
+            _ => {}
+        }
+        let answer = world.store.answer(call).expect("the store answers");
+        let _ = guest.handle_answer(Timestamp(0), &token, answer);
+    }
+    assert_eq!((guest.result(), overtaken), (Some(&Ok(CheckpointId(6))), 5));
+    let all = read.len();
+    read.sort_unstable();
+    read.dedup();
+    assert_eq!(read.len(), all, "something is read twice: {read:?}");
 }
 
 #[test]

@@ -122,7 +122,7 @@ enum Suspicion {
 struct Reading {
     current: Current,
     tag: Tag,
-    /// The snapshot to begin with; `None` is the empty manifest.
+    /// The snapshot to begin with; `None` is a manifest that is known, or the empty one.
     snapshot: Option<ManifestName>,
     base: Option<Manifest>,
     records: BTreeMap<Version, Record>,
@@ -146,6 +146,33 @@ impl Loader {
             restarts: 0,
         };
         loader.call(StoreToken::ReadCurrent, 1);
+        loader
+    }
+
+    /// Goes on from a manifest that was loaded before to what `CURRENT` has become since. Only what
+    /// is new is read; all of it, if `CURRENT` shows no way from the one to the other.
+    #[must_use]
+    pub fn after(
+        known: Manifest,
+        current: Current,
+        tag: Tag,
+        expected: Expected,
+        limits: &Limits,
+    ) -> Self {
+        let mut loader = Self::new(expected, limits);
+        let is_way = current.records_after(known.version()).is_some();
+        if current.root() == known.root() && is_way {
+            loader.forget_calls();
+            loader.read_objects(Box::new(Reading {
+                current,
+                tag,
+                snapshot: None,
+                base: Some(known),
+                records: BTreeMap::new(),
+                unread: VecDeque::new(),
+                warnings: Vec::new(),
+            }));
+        }
         loader
     }
 
@@ -425,16 +452,15 @@ impl Loader {
     }
 
     fn read_objects(&mut self, mut reading: Box<Reading>) {
-        let base = reading.snapshot.map_or(Version(0), |name| name.version);
         reading.unread.clear();
-        match reading.snapshot {
-            Some(snapshot) => reading.unread.push_back(snapshot),
-            None => {
-                let current = &reading.current;
-                let job = current.job().into();
-                reading.base = Some(Manifest::genesis(current.root(), job));
-            }
-        }
+        let base = if let Some(snapshot) = reading.snapshot {
+            reading.unread.push_back(snapshot);
+            snapshot.version
+        } else {
+            let current = &reading.current;
+            let genesis = || Manifest::genesis(current.root(), current.job().into());
+            reading.base.get_or_insert_with(genesis).version()
+        };
         let records = reading.current.records_after(base).unwrap_or_default();
         let unread = records
             .iter()
