@@ -149,12 +149,18 @@ impl Observer {
             .changes
             .iter()
             .any(|change| !change.condemned().is_empty());
+        let has = |wanted: [&str; 2]| wanted.iter().any(|name| names.contains(name));
         let led = self.leaders.get(&epoch);
-        if ["Deploy", "Forget"].iter().any(|name| names.contains(name))
-            && !looked
-            && led.is_some_and(|led| led.may_leave_garbage)
-        {
+        let leaves_garbage =
+            has(["Deploy", "Forget"]) && !looked && led.is_some_and(|led| led.may_leave_garbage);
+        let tasks = self.bounds.tasks.len();
+        let lets_wait =
+            has(["Forget", "Sweep"]) && led.is_some_and(|led| led.lets_wait(record, tasks));
+        if leaves_garbage {
             self.end("a commit may have left garbage that it had no reason to look for");
+        }
+        if lets_wait {
+            self.end("a completion goes with something else, while another waits for its commit");
         }
         self.manifest = Some(now);
         actions::sort_commit(&mut names);

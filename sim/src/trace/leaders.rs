@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stillpoint::protocol::coordinator::{AttemptState, Coordinator, Phase, View};
 use stillpoint::protocol::id::{AttemptId, CheckpointId, FileName};
-use stillpoint::protocol::manifest::Manifest;
+use stillpoint::protocol::manifest::{Change, Manifest, Record};
 use stillpoint::protocol::message::Acknowledge;
 
 use crate::conform::abstraction::{LeaderSight, OfSubtask};
@@ -127,6 +127,20 @@ impl Led {
     /// Whether a file was its to care for when it was last looked at.
     pub(super) fn cares_for(&self, file: FileName) -> bool {
         self.cared_for.contains(&file)
+    }
+
+    /// Whether a record completes a checkpoint while a newer one, acknowledged by all tasks as well,
+    /// waits for the next commit.
+    pub(super) fn lets_wait(&self, record: &Record, tasks: usize) -> bool {
+        let completes = |change: &Change| match change {
+            Change::Complete(completion) => Some(completion.checkpoint),
+            _ => None,
+        };
+        let Some(completed) = record.changes.iter().find_map(completes) else {
+            return false;
+        };
+        let mut newer = self.under_way.iter().filter(|id| **id > completed);
+        newer.any(|id| self.taken.keys().filter(|(of, _)| of == id).count() == tasks)
     }
 
     /// Whether a machine has staged anew what another copy of an acknowledgement names: it was
