@@ -14,6 +14,7 @@ const PLANTED: &[(&str, Guard)] = &[
     ("pair", Guard::SweepsOnlyUnnamed),
     ("messages", Guard::LaterAckWithoutIt),
     ("attempts", Guard::AttemptIsNamed),
+    ("timers", Guard::TriggerIsNotAborted),
 ];
 
 /// Everything within the bounds, unless a failure is found before.
@@ -74,6 +75,15 @@ fn planted_faults_are_found_and_their_paths_taken_again() {
         let (violation, _) = replay(&bounds, &path);
         assert_eq!(violation, None, "{} was not the reason", guard.name());
     }
+}
+
+#[test]
+fn a_timer_that_overtakes_a_message_is_seen_only_where_timers_are_early() {
+    let late = explored("pair", 2, Some(Guard::TriggerIsNotAborted));
+    assert!(late.is_complete && late.failures.is_empty());
+    let early = explored("timers", 2, Some(Guard::TriggerIsNotAborted));
+    let failure = early.failures.first().unwrap();
+    assert_eq!(failure.violation.promise, "AbortedIsNotStarted");
 }
 
 #[test]

@@ -79,6 +79,23 @@ pub fn all() -> Vec<Bounds> {
             troubles: (MESSAGES, 1),
             ..PLAIN
         },
+        // What a timer ends is still on its way: a trigger that comes after its checkpoint was aborted.
+        Bounds {
+            name: "timers",
+            concurrent: 2,
+            checkpoints: 2,
+            early_timers: 1,
+            ..PLAIN
+        },
+        // What is done in the store is seen by others before whoever asked hears of it.
+        Bounds {
+            name: "answers",
+            waiting: 0,
+            checkpoints: 2,
+            troubles: (STORE, 1),
+            answers_travel: true,
+            ..PLAIN
+        },
         Bounds {
             name: "commits",
             waiting: 0,
