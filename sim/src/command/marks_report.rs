@@ -10,7 +10,7 @@ use stillpoint_sim::run::Ended;
 use stillpoint_sim::world::situation::Situation;
 
 use super::exit::Exit;
-use super::output::say;
+use super::output::{complain, say};
 use super::seeds::{shared, watched};
 use super::{OnThreads, interrupt, workers};
 
@@ -57,6 +57,10 @@ fn only_by_hand(name: &str) -> Option<&'static str> {
 
 /// A situation is rare if fewer than one seed in so many reaches it.
 const RARE: u64 = 10;
+/// So many seeds must reach it: what one seed alone reaches is luck, and the next change loses it.
+const REACHED_MIN: u64 = 2;
+/// So many rare situations must be reached by so many seeds.
+const RARE_MIN: (usize, u64) = (40, 20_000);
 
 /// What was seen in all seeds.
 struct Tally {
@@ -115,8 +119,7 @@ impl Tally {
             let why = why.map_or_else(String::new, |why| format!("; need not be: {why}"));
             say!("{name:<44} first {first:>8}  in {} seeds{why}", seen.seeds);
         }
-        let is_rare = |seen: &&Seen| seen.seeds > 0 && seen.seeds.saturating_mul(RARE) < self.ran;
-        let rare = self.seen.iter().filter(is_rare).count();
+        let rare = self.rare();
         let never = self.seen.iter().filter(|seen| seen.first.is_none()).count();
         say!(
             "{} situations in {} seeds, {rare} of them rare and reached, {never} never{}",
@@ -127,6 +130,19 @@ impl Tally {
         for (guard, (held, not)) in Guard::ALL.iter().zip(&self.guards) {
             say!("{:<44} held {held:>10}  not {not}", guard.name());
         }
+    }
+
+    /// How many situations are rare, and reached by more than luck.
+    fn rare(&self) -> usize {
+        let is_rare =
+            |seen: &&Seen| seen.seeds >= REACHED_MIN && seen.seeds.saturating_mul(RARE) < self.ran;
+        self.seen.iter().filter(is_rare).count()
+    }
+
+    /// Whether so many seeds ran that enough rare situations must be among what they reached, and are not.
+    fn has_too_few_rare(&self) -> bool {
+        let (rare_min, seeds_min) = RARE_MIN;
+        self.ran >= seeds_min && self.rare() < rare_min
     }
 
     /// Whether something was never reached that seeds must reach.
@@ -157,5 +173,33 @@ pub(super) fn marks(asked: &OnThreads, json: bool) -> Result<Exit, String> {
     } else {
         tally.print();
     }
-    Ok(Exit::Held.unless_missed(tally.is_missing()))
+    let has_too_few_rare = tally.has_too_few_rare();
+    if has_too_few_rare {
+        let (rare, (rare_min, _)) = (tally.rare(), RARE_MIN);
+        complain!("error: {rare} rare situations were reached, and {rare_min} are wanted");
+    }
+    Ok(Exit::Held.unless_missed(tally.is_missing() || has_too_few_rare))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_rare_situations_are_told_from_enough() {
+        let (rare_min, seeds_min) = RARE_MIN;
+        let of = |rare: usize, seeds: u64, ran: u64| {
+            let mut tally = Tally::new();
+            tally.ran = ran;
+            for seen in tally.seen.iter_mut().take(rare) {
+                seen.seeds = seeds;
+            }
+            tally.has_too_few_rare()
+        };
+        assert!(!of(rare_min, REACHED_MIN, seeds_min));
+        assert!(of(rare_min - 1, REACHED_MIN, seeds_min));
+        assert!(of(rare_min, REACHED_MIN - 1, seeds_min), "reached by luck");
+        assert!(of(rare_min, seeds_min / RARE, seeds_min), "not rare");
+        assert!(!of(0, 0, seeds_min - 1), "too few seeds to tell");
+    }
 }
