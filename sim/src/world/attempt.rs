@@ -524,3 +524,91 @@ impl World {
         reasons
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    const ATTEMPT: AttemptId = AttemptId(1);
+
+    /// A world whose attempt has linked the files of a cut, and the upload of one of them.
+    fn linked() -> (World, Action) {
+        let mut profile = Profile::benign();
+        profile.parallelism = 1;
+        let mut world = World::new(profile);
+        let mut choices = Choices::replayed(&[]);
+        let mut is_ordered = false;
+        for _ in 0..10_000 {
+            world.step(&mut choices).expect("every promise holds");
+            if !is_ordered && world.all_run() {
+                for subtask in world.subtasks() {
+                    world.order_write(subtask, 0);
+                }
+                world.order_checkpoint(&mut choices);
+                is_ordered = true;
+            }
+            if let Some(upload) = upload(&world) {
+                return (world, upload);
+            }
+        }
+        panic!("no cut is linked");
+    }
+
+    /// An upload of a file that an attempt holds for a checkpoint, under a name of its own.
+    fn upload(world: &World) -> Option<Action> {
+        let Phase::Running(running) = &world.instances.get(&ATTEMPT)?.phase else {
+            return None;
+        };
+        running.snapshots.iter().find_map(|(checkpoint, snapshot)| {
+            let mut held = snapshot.secured.iter().flatten();
+            let (local, content) = held.find(|(local, _)| !local.as_str().starts_with("pack"))?;
+            Some(Action::Upload {
+                to: FileName {
+                    attempt: ATTEMPT,
+                    number: 1_000_000,
+                },
+                checkpoint: *checkpoint,
+                local: local.clone(),
+                kind: FileKind::State,
+                size_bytes: content.digest().size_bytes,
+            })
+        })
+    }
+
+    /// The promise that is broken when an attempt does all this.
+    fn broken(world: &World, actions: &[&Action]) -> Option<&'static str> {
+        let mut world = world.clone();
+        let mut choices = Choices::replayed(&[]);
+        for action in actions {
+            world.carry_out_for_attempt(ATTEMPT, (*action).clone(), &mut choices);
+        }
+        world.watch.violation.map(|violation| violation.promise)
+    }
+
+    #[test]
+    fn an_upload_of_what_is_not_held_breaks_it() {
+        let (world, upload) = linked();
+        assert_eq!(broken(&world, &[&upload]), None);
+
+        let Action::Upload {
+            checkpoint, local, ..
+        } = &upload
+        else {
+            panic!("it is an upload");
+        };
+        let (checkpoint, local) = (*checkpoint, local.clone());
+        let released = Action::Release { checkpoint, local };
+        let forgotten = Action::ReleaseSnapshot { checkpoint };
+        for before in [released, forgotten] {
+            let found = broken(&world, &[&before, &upload]);
+            assert_eq!(found, Some(UPLOADS_ARE_SECURED), "after {before:?}");
+        }
+
+        let mut longer = upload.clone();
+        if let Action::Upload { size_bytes, .. } = &mut longer {
+            *size_bytes += 1;
+        }
+        assert_eq!(broken(&world, &[&longer]), Some(UPLOADS_ARE_SECURED));
+    }
+}
