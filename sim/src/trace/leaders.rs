@@ -132,11 +132,14 @@ impl Led {
     /// Whether a record completes a checkpoint while a newer one, acknowledged by all tasks as well,
     /// waits for the next commit.
     pub(super) fn lets_wait(&self, record: &Record, tasks: usize) -> bool {
-        let completes = |change: &Change| match change {
-            Change::Complete(completion) => Some(completion.checkpoint),
-            _ => None,
-        };
-        let Some(completed) = record.changes.iter().find_map(completes) else {
+        let completed = record.changes.iter().find_map(|change| {
+            if let Change::Complete(completion) = change {
+                Some(completion.checkpoint)
+            } else {
+                None
+            }
+        });
+        let Some(completed) = completed else {
             return false;
         };
         let mut newer = self.under_way.iter().filter(|id| **id > completed);
