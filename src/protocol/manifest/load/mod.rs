@@ -130,6 +130,25 @@ struct Reading {
     warnings: Vec<LoadWarning>,
 }
 
+impl Reading {
+    fn new(
+        current: Current,
+        tag: Tag,
+        snapshot: Option<ManifestName>,
+        base: Option<Manifest>,
+    ) -> Box<Self> {
+        Box::new(Self {
+            current,
+            tag,
+            snapshot,
+            base,
+            records: BTreeMap::new(),
+            unread: VecDeque::new(),
+            warnings: Vec::new(),
+        })
+    }
+}
+
 impl Loader {
     /// Begins to load.
     #[must_use]
@@ -163,15 +182,7 @@ impl Loader {
         let is_way = current.records_after(known.version()).is_some();
         if current.root() == known.root() && is_way {
             loader.forget_calls();
-            loader.read_objects(Box::new(Reading {
-                current,
-                tag,
-                snapshot: None,
-                base: Some(known),
-                records: BTreeMap::new(),
-                unread: VecDeque::new(),
-                warnings: Vec::new(),
-            }));
+            loader.read_objects(Reading::new(current, tag, None, Some(known)));
         }
         loader
     }
@@ -403,15 +414,7 @@ impl Loader {
             }));
         }
         let snapshot = current.snapshots().last().copied();
-        self.read_objects(Box::new(Reading {
-            current,
-            tag,
-            snapshot,
-            base: None,
-            records: BTreeMap::new(),
-            unread: VecDeque::new(),
-            warnings: Vec::new(),
-        }));
+        self.read_objects(Reading::new(current, tag, snapshot, None));
     }
 
     fn on_absent(&mut self) {
