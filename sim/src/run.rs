@@ -17,10 +17,10 @@ use crate::invariants::{
 };
 use crate::oracle::facts::Caller;
 use crate::profile::{Length, Profile};
-use crate::world::World;
 use crate::world::ruin::Ruined;
 use crate::world::situation::Situations;
 use crate::world::story::Told;
+use crate::world::{States, World};
 
 /// How long a ruined world goes on once all is told, in microseconds.
 const AFTERWARDS: u64 = 300_000;
@@ -36,6 +36,8 @@ pub struct Ended {
     pub events: u64,
     /// The digest of everything that happened.
     pub digest: u64,
+    /// The digest of the states in between, if anybody compares them.
+    pub states: Option<u64>,
     /// The choices that were not benign.
     pub choices: Vec<Choice>,
     /// Which faults struck.
@@ -52,19 +54,60 @@ pub struct Ended {
     pub told: Told,
 }
 
+/// What is kept of a run besides how it ended. The run is the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Attention {
+    /// What happened is told.
+    pub story: bool,
+    /// Whole states are digested.
+    pub states: bool,
+}
+
+impl Attention {
+    /// Nobody listens, nobody compares.
+    pub const NONE: Self = Self {
+        story: false,
+        states: false,
+    };
+    /// Somebody listens.
+    pub const STORY: Self = Self {
+        story: true,
+        states: false,
+    };
+    /// Somebody compares.
+    pub const STATES: Self = Self {
+        story: false,
+        states: true,
+    };
+}
+
 /// Runs a seed.
 #[must_use]
 pub fn run_seed(seed: u64, length: Length) -> Ended {
-    run(Choices::seeded(seed), length, None, false)
+    run(Choices::seeded(seed), length, None, Attention::NONE)
+}
+
+/// Runs a seed and digests whole states as well, to compare it with another run.
+#[must_use]
+pub fn digested(seed: u64, length: Length) -> Ended {
+    run(Choices::seeded(seed), length, None, Attention::STATES)
 }
 
 /// Runs with these choices; with a profile of one's own, or one that is drawn first.
 #[must_use]
-pub fn run(mut choices: Choices, length: Length, profile: Option<Profile>, listen: bool) -> Ended {
+pub fn run(
+    mut choices: Choices,
+    length: Length,
+    profile: Option<Profile>,
+    attention: Attention,
+) -> Ended {
     let profile = profile.unwrap_or_else(|| Profile::draw(&mut choices, length));
     let mut world = World::new(profile);
-    if listen {
+    if attention.story {
         world.listen();
+    }
+    if attention.states {
+        world.states = States::wanted();
     }
     let result = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut choices)));
     let violation = match result {
@@ -81,6 +124,7 @@ pub(crate) fn ended(world: &mut World, choices: &Choices, violation: Option<Viol
         profile: world.profile.clone(),
         events: world.events,
         digest: world.digest.value(),
+        states: world.states.value(),
         choices: choices.made().to_vec(),
         struck: world.struck.clone(),
         situations: world.situations.clone(),

@@ -7,7 +7,7 @@
 
 use crate::choice::{Choice, Choices, Label};
 use crate::profile::{Length, Profile};
-use crate::run::{Ended, run};
+use crate::run::{Attention, Ended, run};
 
 /// How many runs a shrinking may take.
 pub const TRIES: u32 = 6000;
@@ -66,16 +66,16 @@ impl Shrunk {
     /// Runs it and listens.
     #[must_use]
     pub fn tell(&self) -> Ended {
-        replayed(&self.choices, self.events, true)
+        replayed(&self.choices, self.events, Attention::STORY)
     }
 }
 
 /// Runs choices, those of the profile among them, with faults for so many events.
-fn replayed(choices: &[Choice], events: u64, listen: bool) -> Ended {
+fn replayed(choices: &[Choice], events: u64, attention: Attention) -> Ended {
     let mut choices = Choices::replayed(choices);
     let mut profile = Profile::draw(&mut choices, Length::Short);
     profile.safety_events = events;
-    run(choices, Length::Short, Some(profile), listen)
+    run(choices, Length::Short, Some(profile), attention)
 }
 
 /// Whether a choice says what the world is like, not what happens in it.
@@ -119,7 +119,7 @@ impl Shrinker {
             return false;
         }
         self.best.tries += 1;
-        let ended = replayed(choices, events, false);
+        let ended = replayed(choices, events, Attention::NONE);
         let breaks = ended
             .violation
             .is_some_and(|found| found.promise == self.promise);

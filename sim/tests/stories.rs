@@ -4,7 +4,7 @@
 use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::choice::Choices;
 use stillpoint_sim::profile::Length;
-use stillpoint_sim::run::{run, run_seed};
+use stillpoint_sim::run::{Attention, run, run_seed};
 use stillpoint_sim::scenario::{self, Scenario};
 use stillpoint_sim::shrink;
 use stillpoint_sim::side_by_side;
@@ -41,7 +41,12 @@ fn stories_of_planted_faults_are_short_and_play_as_they_say() {
 fn story(guard: Guard) -> Option<Result<usize, String>> {
     marks::hold_open(Some(guard));
     let failed = (0..SEEDS).find(|seed| run_seed(*seed, Length::Short).violation.is_some())?;
-    let ended = run(Choices::seeded(failed), Length::Short, None, false);
+    let ended = run(
+        Choices::seeded(failed),
+        Length::Short,
+        None,
+        Attention::NONE,
+    );
     let shrunk = shrink::shrink(&ended, TRIES);
     let told = shrunk.tell();
     marks::hold_open(None);

@@ -11,7 +11,7 @@ use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::choice::Choices;
 use stillpoint_sim::profile::Length;
 use stillpoint_sim::reproduce::Reproduction;
-use stillpoint_sim::run::run;
+use stillpoint_sim::run::{Attention, run};
 use stillpoint_sim::shrink;
 
 use super::exit::Exit;
@@ -139,7 +139,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
         .filter(|_| bugs.stories && !interrupt::came())
         .map(|seed| {
             let shrunk = watch::during(Doing::Shrinking(of(seed)), || {
-                let ended = run(Choices::seeded(seed), Length::Short, None, false);
+                let ended = run(Choices::seeded(seed), Length::Short, None, Attention::NONE);
                 shrink::shrink(&ended, shrink::TRIES)
             });
             shrunk.choices.len()

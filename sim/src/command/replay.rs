@@ -8,7 +8,7 @@ use stillpoint_sim::choice::Choices;
 use stillpoint_sim::profile::Length;
 use stillpoint_sim::report::{self, Subject};
 use stillpoint_sim::reproduce::{self, Reproduction, length_name, whole_command};
-use stillpoint_sim::run::{Ended, run};
+use stillpoint_sim::run::{Attention, Ended, run};
 use stillpoint_sim::{scenario, shrink};
 
 use super::exit::Exit;
@@ -39,7 +39,12 @@ pub(super) fn replay(asked: &Replay, json: bool) -> Result<Exit, Failed> {
 fn replay_seed(asked: &Reproduction, replay: &Replay, json: bool) -> Result<Exit, Failed> {
     marks::hold_open(asked.hold_open);
     let ended = watch::during(Doing::Seed(*asked), || {
-        run(Choices::seeded(asked.seed), asked.length, None, true)
+        run(
+            Choices::seeded(asked.seed),
+            asked.length,
+            None,
+            Attention::STORY,
+        )
     });
     let page = replay.html.as_deref();
     let written = write_page(page, asked, &ended, "replay", false);
@@ -115,7 +120,7 @@ pub(super) fn shrink(asked: &Shrink, json: bool) -> Result<Exit, Failed> {
     let of = reproduction(&asked.replay, seed);
     marks::hold_open(of.hold_open);
     let ended = watch::during(Doing::Seed(of), || {
-        run(Choices::seeded(of.seed), of.length, None, false)
+        run(Choices::seeded(of.seed), of.length, None, Attention::NONE)
     });
     if ended.violation.is_some() {
         return shrink_failed(asked, &of, &ended, json);

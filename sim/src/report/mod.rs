@@ -219,7 +219,7 @@ mod tests {
     use crate::choice::Choices;
     use crate::profile::Length;
     use crate::reproduce::Reproduction;
-    use crate::run::run;
+    use crate::run::{Attention, run};
 
     fn subject() -> Subject {
         let run = Reproduction {
@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_page_stands_alone_and_no_text_becomes_a_tag() {
-        let mut ended = run(Choices::seeded(3), Length::Short, None, true);
+        let mut ended = run(Choices::seeded(3), Length::Short, None, Attention::STORY);
         ended.waits = vec!["</script><img src=x onerror=alert(1)> {{style}}".to_owned()];
         let page = page(&subject(), &ended);
         for outside in ["http://", "https://", "src=", "href=", "@import", "url("] {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_data_tells_the_run() {
-        let ended = run(Choices::seeded(3), Length::Short, None, true);
+        let ended = run(Choices::seeded(3), Length::Short, None, Attention::STORY);
         let subject = subject();
         let data = data(&subject, &ended);
         assert_eq!(data.lines.len(), ended.told.lines.len());

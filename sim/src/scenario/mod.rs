@@ -59,7 +59,7 @@ pub use self::written::write;
 use crate::choice::{Choice, Choices, Label, Subject};
 use crate::invariants::Violation;
 use crate::profile::{Length, Profile, StoreKind};
-use crate::run::{Ended, ended, finish, panicked, run};
+use crate::run::{Attention, Ended, ended, finish, panicked, run};
 use crate::shrink::is_setting;
 use crate::world::World;
 use crate::world::frames::Frames;
@@ -265,16 +265,21 @@ impl Scenario {
     }
 
     fn play_choices(&self, choices: &[Choice]) -> Outcome {
-        let ended = self.with_choices(choices, true);
+        let ended = self.with_choices(choices, Attention::STORY);
         Outcome {
             lines: vec![verdict(ended.violation.as_ref())],
             ended,
         }
     }
 
-    fn with_choices(&self, choices: &[Choice], listen: bool) -> Ended {
+    fn with_choices(&self, choices: &[Choice], attention: Attention) -> Ended {
         let choices = Choices::replayed(choices);
-        run(choices, Length::Short, Some(self.profile.clone()), listen)
+        run(
+            choices,
+            Length::Short,
+            Some(self.profile.clone()),
+            attention,
+        )
     }
 
     /// The first of its choices that is greater than any that there was to choose from. A choice that
@@ -296,7 +301,7 @@ impl Scenario {
             // answer the run is the same until it is come to.
             let mut least = choices.to_vec();
             least[*index].value = 1;
-            wanted.value > 1 && made(&self.with_choices(&least, false), wanted).is_some()
+            wanted.value > 1 && made(&self.with_choices(&least, Attention::NONE), wanted).is_some()
         });
         marks::hold_open(None);
         found.map(|index| choices[index])

@@ -21,6 +21,7 @@
 //! | `disturb` | crashes, pauses, rivals; and how all of it ends |
 //! | `script` | what a scenario file can do |
 //! | `situation` | rare situations that must be reached |
+//! | `states` | a digest of whole states, for whoever compares runs |
 //! | `frames` | the world after each step, for whoever goes on from there |
 //! | `small` | a world of few things, in which an explorer decides what happens next |
 //! | `modelled` | what does not happen where only that may which the specification models |
@@ -53,6 +54,7 @@ mod seen;
 pub mod situation;
 pub mod small;
 mod snapshot;
+mod states;
 pub mod story;
 mod telling;
 mod user;
@@ -80,6 +82,7 @@ use self::journal::Journal;
 use self::limits::UnderWay;
 pub(crate) use self::seen::SeenRunning;
 use self::situation::Situations;
+pub use self::states::States;
 use self::story::{Kind, Line, Story};
 pub use self::watch::Watch;
 use crate::choice::{Choices, Label};
@@ -157,6 +160,8 @@ pub struct World {
     pub situations: Situations,
     /// What happened, digested.
     pub digest: Digest,
+    /// The states it went through, digested.
+    pub states: States,
     /// What happened, for people.
     pub story: Story,
     /// The world after each step, for whoever wants to go on from there.
@@ -225,6 +230,7 @@ impl World {
             struck: Struck::default(),
             situations: Situations::default(),
             digest: Digest::default(),
+            states: States::default(),
             story: Story::default(),
             frames: Frames::default(),
             journal: Journal::default(),
@@ -279,22 +285,13 @@ impl World {
         }
         if self.steps.is_multiple_of(FULL_CHECK_PERIOD) {
             self.watch.check(&self.store);
-            self.digest_state();
         }
+        self.digest_state();
         self.keep_frame();
         match self.watch.violation.take() {
             Some(violation) => Err(violation),
             None => Ok(true),
         }
-    }
-
-    /// Takes the whole state into the digest: what happens next would tell two states apart, but only
-    /// if it comes to what they differ in. What is told to people and kept for traces hashes as nothing,
-    /// so that a run is the same whoever listens.
-    fn digest_state(&mut self) {
-        let mut digest = std::mem::take(&mut self.digest);
-        digest.take(self);
-        self.digest = digest;
     }
 
     /// Until when whom this happens to stands still, if he does.
