@@ -152,6 +152,8 @@ labels! {
     SecureFate = "secure-fate", "a snapshot is not secured";
     /// Whether a file on a worker's disk changes between two attempts.
     DiskDamage = "disk-damage", "a local file changes";
+    /// Whether everything restarts as soon as faults stop.
+    Restart = "restart", "everything restarts at once";
     /// What happens next, where an explorer decides.
     Step = "step", "what happens next";
 }

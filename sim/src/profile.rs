@@ -100,7 +100,8 @@ impl Profile {
             }
         }
         let mut config = config;
-        if choices.weighted(&[3, 1], Label::Profile) == 1 {
+        let is_crowded = choices.weighted(&[3, 1], Label::Profile) == 1;
+        if is_crowded {
             crowd(&mut config, &mut intensity);
             (operators, parallelism, compaction_one_in) = (1, 2, 2);
         }
@@ -118,6 +119,11 @@ impl Profile {
             // Nobody but users asks for checkpoints.
             config.interval = None;
         }
+        let safety_events = match length {
+            Length::Short if is_crowded => 400,
+            Length::Short => pick(choices, [400, 200, 300]),
+            Length::Long => 19_000,
+        };
         // Each completion condemns a pack of each subtask while those of the one before may not be
         // forgotten yet: if they found no room, garbage would only ever grow.
         let packs = 2 * (operators * parallelism) as usize;
@@ -129,10 +135,7 @@ impl Profile {
             parallelism,
             compaction_one_in,
             disks_stay,
-            safety_events: match length {
-                Length::Short => 400,
-                Length::Long => 19_000,
-            },
+            safety_events,
             config,
             is_modelled: false,
             is_ruined,
@@ -296,8 +299,8 @@ fn rarities(fault: Fault) -> [u32; 3] {
         Fault::Throttling | Fault::SlowStore => [40, 12, 5],
         Fault::LaggingLists | Fault::BrokenLists => [8, 4, 2],
         Fault::DamagedReads => [30, 12, 5],
-        Fault::CoordinatorCrashes => [400, 150, 60],
-        Fault::WorkerCrashes => [120, 50, 25],
+        Fault::CoordinatorCrashes => [300, 110, 45],
+        Fault::WorkerCrashes => [90, 40, 20],
         Fault::Rivals => [20, 10, 5],
         Fault::CoordinatorPauses | Fault::WorkerPauses | Fault::FalseDeaths | Fault::Cancels => {
             [30, 14, 7]
@@ -307,9 +310,9 @@ fn rarities(fault: Fault) -> [u32; 3] {
         Fault::OlderRestores => [2, 1, 1],
         Fault::FailedUploads => [30, 10, 4],
         Fault::FailedDeletes => [12, 4, 2],
-        Fault::Outages => [40, 20, 10],
+        Fault::Outages => [24, 12, 6],
         Fault::TornPuts => [80, 30, 12],
-        Fault::HangingNames => [100, 40, 20],
+        Fault::HangingNames => [80, 30, 15],
         Fault::LocalDamage => [60, 25, 12],
         Fault::Pins => [8, 4, 2],
         Fault::Guests => [12, 5, 2],

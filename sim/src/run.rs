@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! faults ........ heal | a new checkpoint completes, who is deposed is told, what leaders gave up is gone
-//! <-- safety_events -->| restart, restore, another one | quiet | garbage is gone
+//! <-- safety_events -->|    (or the restart comes at once, to what the faults have left)
+//!                      | restart, restore, another one | quiet | garbage is gone
 //!                       <------------- within computed bounds --------------->
 //!
 //! now and then: an object that leads to the manifest is lost for good | that is said, and nothing more is lost
@@ -10,7 +11,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::choice::{Choice, Choices};
+use crate::choice::{Choice, Choices, Label};
 use crate::faults::{Fault, Struck};
 use crate::invariants::{
     Class, DeposedAreTold, GarbageIsCollected, Leftovers, Progress, Violation, bound, garbage_bound,
@@ -203,9 +204,11 @@ fn ruin(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
 pub(crate) fn finish(world: &mut World, choices: &mut Choices) -> Result<(), Violation> {
     end_phase(world)?;
     world.heal(choices);
-    progress(world, choices, "after everything healed")?;
-    deposed_are_told(world, choices)?;
-    given_up_goes(world, choices)?;
+    if choices.choose(2, Label::Restart) == 0 {
+        progress(world, choices, "after everything healed")?;
+        deposed_are_told(world, choices)?;
+        given_up_goes(world, choices)?;
+    }
     world.restart_job(choices);
     let restored = world.watch.facts.restores;
     let needs_restore = world.watch.facts.durable.restore_point().is_some();

@@ -47,6 +47,8 @@ pub(super) struct User {
     /// Requests for checkpoints that can be cancelled.
     pub(super) asked: Vec<RequestId>,
     pub(super) closing: bool,
+    /// It has asked for a checkpoint, as soon as all ran, since everything healed.
+    has_asked: bool,
 }
 
 impl User {
@@ -73,11 +75,8 @@ impl World {
         }
         self.queue
             .schedule(self.now + SUPERVISE_PERIOD, Happening::Supervise(id));
-        let is_time = (self.now / SUPERVISE_PERIOD).is_multiple_of(3);
-        if self.healed && is_time && self.profile.config.interval.is_none() {
-            // Nobody else asks, and the next checkpoint must complete. Asked for at each look, they
-            // would keep a guest that reads one object at a time from ever committing.
-            self.ask_for_checkpoint(id, choices);
+        if self.healed {
+            self.ask_in_time(id, choices);
         }
         let Some(process) = self.coordinators.get(&id) else {
             return;
@@ -282,6 +281,23 @@ impl World {
             now_or_never: choices.choose(2, Label::Request) == 1,
         };
         self.drive_coordinator(id, event, choices);
+    }
+
+    /// A user asks for the checkpoint that must complete once everything has healed: as soon as all
+    /// run, and again and again if nobody else asks. Asked for at each look, they would keep a guest
+    /// that reads one object at a time from ever committing.
+    fn ask_in_time(&mut self, id: ProcessId, choices: &mut Choices) {
+        let all_run = self.knows_all_run(id);
+        let has_interval = self.profile.config.interval.is_some();
+        let Some(process) = self.coordinators.get_mut(&id) else {
+            return;
+        };
+        let is_first = all_run && !process.user.has_asked;
+        process.user.has_asked |= all_run;
+        let is_time = (self.now / SUPERVISE_PERIOD).is_multiple_of(3);
+        if is_first || is_time && !has_interval {
+            self.ask_for_checkpoint(id, choices);
+        }
     }
 
     /// A user gives up the last checkpoint it asked for. False if there is none.
