@@ -49,8 +49,10 @@ test: setup
 	@$(SIMULATOR) run --length long --seeds 0..100
 	@$(SIMULATOR) marks --seeds 0..20000
 	@($(SIMULATOR) digests --seeds 0..5 && $(SIMULATOR) digests --length long --seeds 0..1) | cmp - sim/tests/golden_digests.txt
+	@mkdir -p target/digests && $(SIMULATOR) digests --seeds 0..5000 >target/digests/forward
+	@$(SIMULATOR) digests --seeds 2500..5000 >target/digests/later && $(SIMULATOR) digests --seeds 0..2500 | cat - target/digests/later | cmp - target/digests/forward
 	$(SAY) '== every order of what can happen at small bounds, and every crash point: some 3 minutes on 2 cores'
-	@$(SIMULATOR) explore --states-min 1000000
+	@$(SIMULATOR) explore --states-min 1000000 --memory-max 8192
 	@$(SIMULATOR) crash-points sim/tests/scenarios/*.txt
 	$(SAY) '== the runtime on a simulated executor, histories of fixed seeds: some 4 minutes on 2 cores the first time'
 	@MADSIM_TEST_SEED=1 MADSIM_TEST_NUM=200 RUSTFLAGS='$(SIMULATED)' $(CARGO) test --target-dir target/madsim --package stillpoint-sim --features suite --test madsim

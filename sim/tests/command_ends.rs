@@ -124,6 +124,8 @@ fn a_check_of_the_simulator_that_fails_is_no_broken_promise() {
     assert_eq!(run(&["marks", "--seeds", "0..2"]).status.code(), Some(1));
     let few = ["explore", "--states-max", "9", "--states-min", "100000"];
     assert_eq!(run(&few).status.code(), Some(1));
+    let little = ["explore", "--states-max", "9", "--memory-max", "1"];
+    assert_eq!(run(&little).status.code(), Some(1));
     let help = run(&["--help"]);
     let help = String::from_utf8(help.stdout).unwrap();
     assert!(

@@ -88,10 +88,11 @@ fn speed() -> String {
     row(
         "every order at small bounds",
         format!(
-            "{} states, {} steps, {} failed",
+            "{} states, {} steps, {} failed, {} MiB of memory",
             grouped(&explore["states"]),
             grouped(&explore["transitions"]),
-            failed(&explore)
+            failed(&explore),
+            number(&explore["peak_memory_bytes"]) >> 20
         ),
         "explore",
     );

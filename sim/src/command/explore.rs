@@ -12,7 +12,10 @@ use stillpoint_sim::world::small::Bounds;
 use super::exit::Exit;
 use super::output::{complain, say};
 use super::watch::{self, Doing};
-use super::{interrupt, parse_count, parse_threads};
+use super::{interrupt, memory, parse_count, parse_threads};
+
+/// A MiB, in bytes.
+const MEBIBYTE: u64 = 1 << 20;
 
 /// What is explored.
 #[derive(Args)]
@@ -26,6 +29,9 @@ pub(super) struct Explore {
     /// Fail if all bounds together have fewer different states.
     #[arg(long, default_value_t = 0)]
     states_min: u64,
+    /// Fail if more memory was taken at once than so many MiB.
+    #[arg(long, value_name = "MEBIBYTES", value_parser = parse_count::<u64>)]
+    memory_max: Option<u64>,
     /// Stop after so many failures.
     #[arg(long, default_value_t = 1, value_parser = parse_count::<usize>)]
     failures_max: usize,
@@ -73,9 +79,13 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Exit, String> {
         }
         results.push((bounds, explored));
     }
+    let peak = memory::peak_bytes();
     if json {
-        say!("{}", as_json(&results, wanted.hold_open));
-    } else if interrupt::came() {
+        say!("{}", as_json(&results, peak, wanted.hold_open));
+    } else if let Some(peak) = peak {
+        say!("at most {} MiB of memory at once", peak / MEBIBYTE);
+    }
+    if !json && interrupt::came() {
         say!("interrupted: not everything was explored");
     }
     let failures = results.iter().flat_map(|(_, explored)| &explored.failures);
@@ -88,7 +98,22 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Exit, String> {
             wanted.states_min
         );
     }
-    Ok(exit.unless_missed(missed))
+    let exceeded = exceeds(wanted.memory_max)?;
+    Ok(exit.unless_missed(missed || exceeded))
+}
+
+/// Whether more memory was taken than so many MiB; an error where nobody knows.
+fn exceeds(mebibytes_max: Option<u64>) -> Result<bool, String> {
+    let Some(most) = mebibytes_max else {
+        return Ok(false);
+    };
+    let peak = memory::peak_bytes().ok_or("the system does not say how much memory was taken")?;
+    let exceeds = peak > most.saturating_mul(MEBIBYTE);
+    if exceeds {
+        let taken = peak / MEBIBYTE;
+        complain!("error: {taken} MiB were taken at once, and {most} are allowed");
+    }
+    Ok(exceeds)
 }
 
 /// The whole command that takes a path again.
@@ -123,7 +148,11 @@ fn tell(bounds: &Bounds, explored: &Explored, started: Instant, guard: Option<Gu
     }
 }
 
-fn as_json(results: &[(Bounds, Explored)], guard: Option<Guard>) -> serde_json::Value {
+fn as_json(
+    results: &[(Bounds, Explored)],
+    peak_bytes: Option<u64>,
+    guard: Option<Guard>,
+) -> serde_json::Value {
     let sum = |count: fn(&Explored) -> u64| -> u64 {
         results.iter().map(|(_, explored)| count(explored)).sum()
     };
@@ -177,6 +206,7 @@ fn as_json(results: &[(Bounds, Explored)], guard: Option<Guard>) -> serde_json::
     json!({
         "states": sum(|explored| explored.states),
         "transitions": sum(|explored| explored.transitions),
+        "peak_memory_bytes": peak_bytes,
         "failures": failures,
         "bounds": rows,
         "interrupted": interrupt::came(),

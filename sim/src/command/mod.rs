@@ -18,6 +18,7 @@ mod exit;
 mod explore;
 mod interrupt;
 mod marks_report;
+mod memory;
 mod output;
 mod progress;
 mod replay;

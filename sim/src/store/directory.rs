@@ -383,9 +383,7 @@ impl DirectoryStore {
             return Answer::Unknown(Failure::new(FailureKind::Unavailable, cause));
         }
         let names = self.seen.keys();
-        let names = names
-            .filter(|name| is_listed(listing, name))
-            .map(ToString::to_string);
+        let names = names.filter(|name| is_listed(listing, name)).copied();
         page(names.collect(), after, limit)
     }
 

@@ -195,18 +195,18 @@ impl ObjectStore {
         let lagging = context.profile.rate(Fault::LaggingLists, context.healed);
         let lag = context.choices.chance(lagging, Label::ListingLag);
         let new = context.now.saturating_sub(LISTING_LAG_MAX);
-        let mut names: Vec<String> = self
+        let mut names: Vec<ObjectName> = self
             .objects
             .iter()
             .filter(|(name, object)| is_listed(listing, name) && !(lag && object.created_at > new))
-            .map(|(name, _)| name.to_string())
+            .map(|(name, _)| *name)
             .collect();
         if lag {
             context.struck.note(Fault::LaggingLists);
             self.deleted.retain(|(at, _)| *at > new);
             for (_, name) in &self.deleted {
                 if is_listed(listing, name) && !self.objects.contains_key(name) {
-                    names.push(name.to_string());
+                    names.push(*name);
                 }
             }
         }
@@ -250,21 +250,43 @@ pub(super) fn is_listed(listing: Listing, name: &ObjectName) -> bool {
     }
 }
 
-/// Cuts one page out of a listing.
+/// Cuts one page out of a listing, in the order of the names' texts.
 pub(super) fn page(
-    mut names: Vec<String>,
+    mut names: Vec<ObjectName>,
     after: Option<&str>,
     limit: usize,
 ) -> Answer<StorePayload> {
-    names.sort_unstable();
+    names.sort_unstable_by_key(place);
     names.dedup();
-    if let Some(after) = after {
-        names.retain(|name| name.as_str() > after);
-    }
-    let more = names.len() > limit;
-    names.truncate(limit);
+    let begin = after.map_or(0, |after| {
+        names.partition_point(|name| name.to_string().as_str() <= after)
+    });
+    let left = &names[begin..];
+    let names: Vec<String> = left.iter().take(limit).map(ToString::to_string).collect();
+    let more = left.len() > limit;
     let next = if more { names.last().cloned() } else { None };
     Answer::Done(StorePayload::Page { names, next })
+}
+
+/// A name's place in the order of the names' texts, without their texts: each page would need all.
+fn place(name: &ObjectName) -> (u8, u128, u128, u64) {
+    match name {
+        ObjectName::Current => (0, 0, 0, 0),
+        ObjectName::Manifest(name) => {
+            let (version, epoch) = (digits(name.version.0), digits(name.epoch.0));
+            (1, version, epoch, name.nonce.0)
+        }
+        ObjectName::Shared(name) => (2, digits(name.attempt.0), digits(name.number), 0),
+    }
+}
+
+/// Orders numbers as their decimal digits are ordered: 9 comes after 10. What stands behind a number
+/// in a name comes before any digit.
+fn digits(number: u64) -> u128 {
+    const MOST: u32 = 20;
+    let count = number.checked_ilog10().unwrap_or(0) + 1;
+    let aligned = u128::from(number) * 10_u128.pow(MOST - count);
+    aligned * u128::from(MOST + 1) + u128::from(count)
 }
 
 pub(super) fn not_found(name: &str) -> Failure {
@@ -272,4 +294,49 @@ pub(super) fn not_found(name: &str) -> Failure {
         name == "CURRENT" || name.starts_with(SHARED_PREFIX) || name.starts_with(MANIFEST_PREFIX)
     );
     Failure::new(FailureKind::NotFound, name)
+}
+
+#[cfg(test)]
+mod tests {
+    use stillpoint::protocol::id::{AttemptId, Epoch, FileName, ManifestName, Nonce, Version};
+
+    use super::*;
+
+    #[test]
+    fn names_are_listed_in_the_order_of_their_texts() {
+        let numbers = [
+            0,
+            1,
+            9,
+            10,
+            11,
+            19,
+            99,
+            100,
+            101,
+            1_000,
+            u64::MAX - 1,
+            u64::MAX,
+        ];
+        let mut names = vec![ObjectName::Current];
+        for first in numbers {
+            for second in numbers {
+                names.push(ObjectName::Shared(FileName {
+                    attempt: AttemptId(first),
+                    number: second,
+                }));
+                names.extend([0, 0x9f, u64::MAX].map(|nonce| {
+                    ObjectName::Manifest(ManifestName {
+                        version: Version(first),
+                        epoch: Epoch(second),
+                        nonce: Nonce(nonce),
+                    })
+                }));
+            }
+        }
+        let mut by_text = names.clone();
+        by_text.sort_by_key(ToString::to_string);
+        names.sort_by_key(place);
+        assert_eq!(names, by_text);
+    }
 }
