@@ -16,6 +16,10 @@ use crate::choice::{Choices, Label, Ratio};
 use crate::faults::Fault;
 use crate::lsm::FILES_MAX;
 use crate::oracle::facts::Configured;
+use crate::scenario::settings;
+
+/// The longest line of a profile's text.
+const LINE: usize = 110;
 
 /// How long runs are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -269,8 +273,8 @@ fn is_possible(fault: Fault, store: StoreKind) -> bool {
     }
 }
 
-/// Whether a class finds its moment in few runs, or only with one kind of store: it is off in a
-/// sixth of the runs instead of a half, so that it strikes about as often as others.
+/// Whether a class finds its moment in few runs, or only with one kind of store: it is off in an
+/// eighth of the runs instead of a half, so that it strikes about as often as others.
 fn strikes_seldom(fault: Fault) -> bool {
     matches!(
         fault,
@@ -371,51 +375,23 @@ fn draw_config(choices: &mut Choices) -> CoordinatorConfig {
     }
 }
 
+/// In the words of scenario files, all of it; and how often each class of faults strikes.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let config = &self.config;
-        let limits = &config.limits;
-        writeln!(
-            f,
-            "store {:?}, {} workers{}, {} operators x {} subtasks, compaction 1/{}, {} events with faults{}",
-            self.store,
-            self.workers,
-            if self.disks_stay { " with disks" } else { "" },
-            self.operators,
-            self.parallelism,
-            self.compaction_one_in,
-            self.safety_events,
-            if self.is_ruined {
-                ", ruined at last"
-            } else {
-                ""
+        let mut width = 0;
+        for setting in settings::all_of(self) {
+            match width {
+                0 => {}
+                _ if width + setting.len() > LINE => {
+                    writeln!(f, ",")?;
+                    width = 0;
+                }
+                _ => write!(f, ", ")?,
             }
-        )?;
-        writeln!(
-            f,
-            "interval {:?}, timeout {:?}, min pause {:?}, concurrent {}, retained {}, tolerated {}",
-            config.interval.unwrap_or_default(),
-            config.timeout,
-            config.min_pause,
-            config.max_concurrent,
-            config.num_retained,
-            config.tolerable_failures
-        )?;
-        writeln!(
-            f,
-            "tail {}, tombstones {}, pins {}, queue {}, files {}, id blocks {}/{}, uploads {} x {} tries, retry {:?}",
-            limits.tail_records_max,
-            limits.tombstones_max,
-            limits.pins_max,
-            limits.queued_requests_max,
-            limits.acknowledged_files_max,
-            limits.checkpoint_id_block,
-            limits.attempt_id_block,
-            limits.uploads_in_flight_max,
-            limits.upload_tries_max,
-            limits.retry_delay
-        )?;
-        write!(f, "faults:")?;
+            f.write_str(&setting)?;
+            width += setting.len() + 2;
+        }
+        write!(f, "\nfaults:")?;
         for fault in Fault::ALL {
             let rate = self.rate(*fault, false);
             if rate.is_possible() {

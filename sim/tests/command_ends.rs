@@ -109,6 +109,24 @@ fn so_many_failures_as_asked_for_are_those_of_the_lowest_seeds() {
 }
 
 #[test]
+fn an_error_is_the_one_document() {
+    let nowhere = "/nowhere/page.html";
+    for (arguments, code) in [
+        (&["replay", "no-such-file.txt", "--json"][..], 2),
+        (&["replay", "1", "--html", nowhere, "--json"][..], 2),
+        (
+            &["explore", "--bounds", "pair", "--states-max", "9", "--json"][..],
+            0,
+        ),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["error"].is_string(), code == 2, "{document}");
+    }
+}
+
+#[test]
 fn a_check_of_the_simulator_that_fails_is_no_broken_promise() {
     let missed = "DeleteIsRepeatedUntilDone";
     let bugs = [

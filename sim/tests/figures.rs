@@ -149,18 +149,21 @@ fn unmeasured<'a>(there: impl IntoIterator<Item = &'a str>, measured: &[Value]) 
 fn bugs() -> String {
     let bugs = result("bugs.json");
     let bugs = bugs.as_array().unwrap();
+    let millis = |bug: &Value| (bug["cpu_s"].as_f64().unwrap() * 1_000.0).round() as u64;
     let column = |name: &str| {
         bugs.iter()
             .map(|bug| number(&bug[name]))
             .collect::<Vec<_>>()
     };
     let mut text = format!(
-        "`bugs --ranges 25 --stories`: {} planted, {} found in each range; median {} seeds, worst {}; \
-         stories of {} steps in the middle.{}\n\n\
-         | guard held open | median | worst | steps | promises broken first |\n|---|---:|---:|---:|---|\n",
+        "`bugs --ranges 25 --stories`: {} planted, {} found in each range; median {} seeds and {} ms of \
+         a processor, worst {} seeds; stories of {} steps in the middle.{}\n\n\
+         | guard held open | median | worst | ms | steps | promises broken first |\n\
+         |---|---:|---:|---:|---:|---|\n",
         Guard::ALL.len(),
         bugs.iter().filter(|bug| bug["found"] == true).count(),
         median(column("median_seeds")),
+        median(bugs.iter().map(millis).collect()),
         column("worst_seeds").into_iter().max().unwrap(),
         median(column("story_steps")),
         unmeasured(Guard::ALL.iter().map(|guard| guard.name()), bugs),
@@ -175,10 +178,11 @@ fn bugs() -> String {
             .collect();
         writeln!(
             text,
-            "| `{}` | {} | {} | {} | {} |",
+            "| `{}` | {} | {} | {} | {} | {} |",
             bug["name"].as_str().unwrap(),
             bug["median_seeds"],
             bug["worst_seeds"],
+            millis(bug),
             bug["story_steps"],
             promises.join(", ")
         )
@@ -314,11 +318,14 @@ fn small_bounds_have_enough_of_everything_in_play() {
         ("most_attempts", 2),
         ("most_epochs", 2),
         ("most_completed", 3),
+        ("most_condemned", 1),
     ];
-    for (name, at_least) in wanted {
-        let most = bounds.iter().map(|bounds| number(&bounds[name])).max();
-        assert!(most >= Some(at_least), "{name}: {most:?}");
-    }
+    // All of it in one world: what each does alone says nothing of what they do to each other.
+    let has_all = |bounds: &Value| {
+        let mut wanted = wanted.iter();
+        wanted.all(|(name, at_least)| number(&bounds[*name]) >= *at_least)
+    };
+    assert!(bounds.iter().any(has_all), "{bounds:?}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ names! {
         OwnNonceMeansDone,
         /// A full snapshot is named only once it was read back.
         SnapshotReadBack,
+        /// A root is new, and begins empty, only if nothing at all is there.
+        OnlyAnEmptyRootIsNew,
         /// An object counts as damaged only once several reads of it brought damage.
         DamageIsReadAgain,
         // ---- triggering and completing ----
@@ -82,6 +84,8 @@ names! {
         TriggerIsNotAborted,
         /// A file keeps its remote name only while every cut lists it, with the same length.
         MappingEndsWhenFileLeaves,
+        /// A file is uploaded only out of a snapshot whose files are kept readable.
+        OnlyTheSecuredIsUploaded,
         /// A file is stored only if it had its length at the cut when it was read.
         LengthIsThatOfTheCut,
         /// An upload in doubt is repeated under its name only so often: the name may hang for good.

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use stillpoint::protocol::marks::{self, Guard};
 use stillpoint_sim::choice::Choices;
@@ -28,7 +29,8 @@ struct Found {
     guard: Guard,
     /// Seeds until the fault was found, for each range; `None` if a range was used up.
     seeds: Vec<Option<u64>>,
-    millis: u128,
+    /// The processor time for one range, of the thread alone.
+    processor_time: Duration,
     /// The promises that were broken first, and in how many ranges.
     promises: BTreeMap<&'static str, usize>,
     /// The first seed that found it.
@@ -109,7 +111,7 @@ fn planted(guard: Guard, seed: u64) -> Reproduction {
 }
 
 fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
-    let started = Instant::now();
+    let started = processor_time();
     let of = |seed| planted(guard, seed);
     let mut seeds = Vec::new();
     let mut promises = BTreeMap::new();
@@ -134,7 +136,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
             break;
         }
     }
-    let millis = started.elapsed().as_millis();
+    let taken = processor_time().saturating_sub(started);
     let story_steps = first
         .filter(|_| bugs.stories && !interrupt::came())
         .map(|seed| {
@@ -146,7 +148,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
         });
     Some(Found {
         guard,
-        millis: millis / u128::from(u32::try_from(seeds.len().max(1)).unwrap_or(1)),
+        processor_time: taken / u32::try_from(seeds.len().max(1)).unwrap_or(1),
         seeds,
         promises,
         first,
@@ -154,8 +156,16 @@ fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
     })
 }
 
-/// Milliseconds as a number of seconds, written without arithmetic on floats.
-fn seconds(millis: u128) -> serde_json::Value {
+/// How long this thread has run on a processor.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}
+
+/// A number of seconds, written without arithmetic on floats.
+fn seconds(time: Duration) -> serde_json::Value {
+    let millis = time.as_millis();
     let text = format!("{}.{:03}", millis / 1000, millis % 1000);
     serde_json::from_str(&text).unwrap_or_default()
 }
@@ -170,7 +180,7 @@ fn report(all: &[Found], seeds_max: u64, json: bool) {
                     "found": found.is_found(),
                     "median_seeds": found.median(),
                     "worst_seeds": found.worst(),
-                    "cpu_s": seconds(found.millis),
+                    "cpu_s": seconds(found.processor_time),
                     "story_steps": found.story_steps,
                     "promise": found.promise(),
                     "promises": found.promises,
@@ -198,7 +208,7 @@ fn report(all: &[Found], seeds_max: u64, json: bool) {
             found.guard.name(),
             number(found.median()),
             number(found.worst()),
-            found.millis,
+            found.processor_time.as_millis(),
             number(found.story_steps.map(|steps| steps as u64)),
             number(found.first),
             found.promise()

@@ -145,10 +145,15 @@ impl Tally {
         self.ran >= seeds_min && self.rare() < rare_min
     }
 
-    /// Whether something was never reached that seeds must reach.
+    /// Whether something was not reached that seeds must reach: by more than luck, where so many ran.
     fn is_missing(&self) -> bool {
+        let least = if self.ran >= RARE_MIN.1 {
+            REACHED_MIN
+        } else {
+            1
+        };
         let mut all = self.seen.iter().zip(names());
-        all.any(|(seen, name)| seen.first.is_none() && only_by_hand(name).is_none())
+        all.any(|(seen, name)| seen.seeds < least && only_by_hand(name).is_none())
     }
 }
 
@@ -201,5 +206,22 @@ mod tests {
         assert!(of(rare_min, REACHED_MIN - 1, seeds_min), "reached by luck");
         assert!(of(rare_min, seeds_min / RARE, seeds_min), "not rare");
         assert!(!of(0, 0, seeds_min - 1), "too few seeds to tell");
+    }
+
+    #[test]
+    fn what_one_seed_alone_reaches_is_missing_where_many_ran() {
+        let is_missing = |seeds: u64, ran: u64| {
+            let mut tally = Tally::new();
+            tally.ran = ran;
+            tally.seen.iter_mut().for_each(|seen| seen.seeds = 9);
+            tally.seen[0].seeds = seeds;
+            tally.is_missing()
+        };
+        assert!(only_by_hand(names()[0]).is_none());
+        let many = RARE_MIN.1;
+        assert!(is_missing(REACHED_MIN - 1, many));
+        assert!(!is_missing(REACHED_MIN, many));
+        assert!(!is_missing(1, many - 1));
+        assert!(is_missing(0, many - 1));
     }
 }

@@ -42,7 +42,6 @@ use stillpoint_sim::profile::Length;
 use stillpoint_sim::side_by_side;
 
 use self::exit::Exit;
-use self::output::complain;
 
 /// Drives stillpoint's machines through seeded worlds full of faults and checks their promises.
 #[derive(Parser)]
@@ -294,7 +293,7 @@ pub fn main() -> ExitCode {
     let exit = match done {
         Ok(Ok(exit)) => exit,
         Ok(Err(failed)) => {
-            complain!("error: {failed}");
+            output::fail(&failed, arguments.json);
             Exit::Usage
         }
         // Machines' panics are caught where they run, so this one is the simulator's.
@@ -302,7 +301,8 @@ pub fn main() -> ExitCode {
             let words = panic.downcast_ref::<String>().cloned();
             let words = words.or_else(|| panic.downcast_ref::<&str>().map(|&it| it.to_owned()));
             let words = words.unwrap_or_else(|| "it does not say how".to_owned());
-            complain!("error: the simulator itself failed: {words}");
+            let failed = format!("the simulator itself failed: {words}");
+            output::fail(&failed, arguments.json);
             Exit::CheckFailed
         }
     };

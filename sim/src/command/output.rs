@@ -5,12 +5,18 @@
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use serde_json::json;
 
 use super::exit::Exit;
 
 /// Why nothing more can be printed.
 static TROUBLE: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Whether anything was printed on standard output.
+static SAID: AtomicBool = AtomicBool::new(false);
 
 /// Prints a line on standard output.
 macro_rules! say {
@@ -30,8 +36,17 @@ pub(super) fn line(words: Arguments<'_>) {
     if trouble.is_some() {
         return;
     }
+    SAID.store(true, Ordering::Relaxed);
     if let Err(error) = writeln!(io::stdout().lock(), "{words}") {
         *trouble = Some(error);
+    }
+}
+
+/// Tells what went wrong; as the one document too, where that is wanted and there is none yet.
+pub(super) fn fail(failed: &str, json: bool) {
+    complain!("error: {failed}");
+    if json && !SAID.load(Ordering::Relaxed) {
+        say!("{}", json!({"error": failed}));
     }
 }
 

@@ -49,7 +49,9 @@ fn replay_seed(asked: &Reproduction, replay: &Replay, json: bool) -> Result<Exit
     let page = replay.html.as_deref();
     let written = write_page(page, asked, &ended, "replay", false);
     if json {
-        say!("{}", told_json(asked, &ended, "replay"));
+        let mut document = told_json(asked, &ended, "replay");
+        note_page(&mut document, page, &written);
+        say!("{document}");
     } else {
         tell(asked, &ended, "replay");
     }
@@ -77,6 +79,19 @@ pub(super) fn end(
             Ok(exit)
         }
     }
+}
+
+/// Where the page is, or why there is none.
+pub(super) fn note_page(
+    document: &mut serde_json::Value,
+    page: Option<&Path>,
+    written: &Result<(), Failed>,
+) {
+    let Some(page) = page else {
+        return;
+    };
+    document["page"] = json!(page.display().to_string());
+    document["error"] = json!(written.as_ref().err());
 }
 
 fn reproduction(replay: &Replay, seed: u64) -> Reproduction {
@@ -125,18 +140,12 @@ pub(super) fn shrink(asked: &Shrink, json: bool) -> Result<Exit, Failed> {
     if ended.violation.is_some() {
         return shrink_failed(asked, &of, &ended, json);
     }
-    if asked.scenario.is_some() || asked.replay.html.is_some() {
-        // Whoever waits for a file must not take it for written.
-        return Err(format!(
-            "every promise held in {of}: there is nothing to shrink"
-        ));
-    }
     if json {
         say!("{}", told_json(&of, &ended, "shrink"));
-    } else {
-        say!("every promise held: there is nothing to shrink");
     }
-    Ok(Exit::Held)
+    // Whoever waits for a story must not take it for written.
+    complain!("error: every promise held in {of}: there is nothing to shrink");
+    Ok(Exit::Held.unless_missed(true))
 }
 
 fn shrink_failed(
@@ -162,6 +171,7 @@ fn shrink_failed(
         document["settings"] = json!(shrunk.setting_count());
         document["tries"] = json!(shrunk.tries);
         document["scenario"] = json!(path.display().to_string());
+        note_page(&mut document, page, &written);
         document["replay"] = json!(how);
         say!("{document}");
     } else {

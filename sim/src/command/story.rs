@@ -9,7 +9,7 @@ use stillpoint_sim::scenario::{Outcome, Scenario};
 
 use super::exit::Exit;
 use super::output::say;
-use super::replay::{Failed, end, ended_json, tell_run, write};
+use super::replay::{Failed, end, ended_json, note_page, tell_run, write};
 use super::watch::{self, Doing};
 
 /// Reads a scenario file.
@@ -47,7 +47,9 @@ pub(super) fn replay(path: &Path, page: Option<&Path>, json: bool) -> Result<Exi
         write(page, &report::page(&subject, &outcome.ended))
     });
     if json {
-        say!("{}", as_json(&name, &scenario, &outcome, &command));
+        let mut document = as_json(&name, &scenario, &outcome, &command);
+        note_page(&mut document, page, &written);
+        say!("{document}");
     } else {
         tell(&name, &scenario, &outcome, &command);
     }

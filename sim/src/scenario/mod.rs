@@ -43,7 +43,7 @@
 
 mod orders;
 mod outcome;
-mod settings;
+pub(crate) mod settings;
 mod written;
 
 use std::fmt;

@@ -214,6 +214,13 @@ pub(super) fn read_setting(profile: &mut Profile, words: &[&str]) -> Result<bool
     Ok(true)
 }
 
+/// Each setting of a profile but the faults.
+pub(crate) fn all_of(profile: &Profile) -> impl Iterator<Item = String> {
+    all()
+        .filter(|setting| setting.name != "faults")
+        .map(|setting| format!("{} {}", setting.name, (setting.write)(profile)))
+}
+
 /// The lines that make one profile of another.
 pub(super) fn write_settings(from: &Profile, to: &Profile) -> Vec<String> {
     all()

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::choice::{Choices, Label};
 use crate::faults::Fault;
+use crate::lsm::Contents;
 use crate::world::ruin::Ruin;
 
 /// A file's identity, whatever it is named.
@@ -211,7 +212,7 @@ impl DirectoryStore {
     }
 
     /// A file is ruined for good, after a power cut.
-    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin) {
+    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin, contents: &mut Contents) {
         let Some(inode) = self.seen.get(name).copied() else {
             return;
         };
@@ -223,7 +224,7 @@ impl DirectoryStore {
             }
             Ruin::Damaged => {
                 if let Some(body) = self.inodes.get_mut(&inode) {
-                    body.damage();
+                    body.damage(contents);
                 }
             }
         }

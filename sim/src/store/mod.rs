@@ -24,7 +24,7 @@ use stillpoint::protocol::id::{FileName, ObjectName};
 use stillpoint::protocol::store::{StoreCall, StorePayload, StoreToken};
 
 use crate::choice::Choices;
-use crate::lsm::ContentId;
+use crate::lsm::{ContentId, Contents};
 use crate::profile::Profile;
 use crate::world::ruin::Ruin;
 
@@ -221,12 +221,15 @@ pub enum Body {
 }
 
 impl Body {
-    /// Its bytes are others from now on.
-    fn damage(&mut self) {
-        if let Self::Bytes(bytes) = self {
-            let mut other = bytes.to_vec();
-            flip(&mut other);
-            *bytes = other.into();
+    /// Its bytes are others from now on, and no fewer.
+    fn damage(&mut self, contents: &mut Contents) {
+        match self {
+            Self::Bytes(bytes) => {
+                let mut other = bytes.to_vec();
+                flip(&mut other);
+                *bytes = other.into();
+            }
+            Self::State(content) => *content = contents.torn_of_length(*content),
         }
     }
 }
@@ -313,10 +316,10 @@ impl Store {
     }
 
     /// An object is ruined for good.
-    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin) {
+    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin, contents: &mut Contents) {
         match self {
-            Self::Object(store) => store.ruin(name, ruin),
-            Self::Directory(store) => store.ruin(name, ruin),
+            Self::Object(store) => store.ruin(name, ruin, contents),
+            Self::Directory(store) => store.ruin(name, ruin, contents),
         }
     }
 

@@ -13,6 +13,7 @@ use stillpoint::protocol::store::{Listing, StoreCall, StorePayload};
 use super::{Body, Effect, Request, Response, StepContext, read_bytes, read_state};
 use crate::choice::Label;
 use crate::faults::Fault;
+use crate::lsm::Contents;
 use crate::world::ruin::Ruin;
 
 /// Objects created or deleted so recently may be missing from a listing, or still stand in it.
@@ -102,12 +103,12 @@ impl ObjectStore {
     }
 
     /// An object is ruined for good.
-    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin) {
+    pub fn ruin(&mut self, name: &ObjectName, ruin: Ruin, contents: &mut Contents) {
         match ruin {
             Ruin::Gone => drop(self.objects.remove(name)),
             Ruin::Damaged => {
                 if let Some(object) = self.objects.get_mut(name) {
-                    object.body.damage();
+                    object.body.damage(contents);
                 }
             }
         }

@@ -25,6 +25,8 @@ pub mod store;
 use std::fmt;
 use std::ops::Range;
 
+use crate::reproduce::provenance;
+
 /// The seeds that are tried where nobody says which.
 pub const SEEDS: Range<u64> = 0..50;
 
@@ -45,7 +47,12 @@ pub struct Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, step, what } = self;
-        write!(f, "seed {seed}, step {step}: {what}\n{}", command(*seed))
+        let provenance = provenance();
+        write!(
+            f,
+            "seed {seed}, step {step}: {what}\n{provenance}\n{}",
+            command(*seed)
+        )
     }
 }
 

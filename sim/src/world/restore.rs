@@ -44,6 +44,8 @@ pub struct Restore {
     unread: VecDeque<FileName>,
     under_way: BTreeSet<FileName>,
     tries: u32,
+    /// How often a file was damaged since nothing is damaged on its way any more.
+    damaged: u32,
 }
 
 impl Restore {
@@ -149,6 +151,7 @@ impl World {
                 unread: VecDeque::new(),
                 under_way: BTreeSet::new(),
                 tries: 0,
+                damaged: 0,
             })),
         };
         self.instances.insert(attempt, instance);
@@ -310,31 +313,38 @@ impl World {
         answer: Answer<Fetched>,
         choices: &mut Choices,
     ) {
+        let is_healed = self.healed;
         let Some(restore) = self.restore_of(attempt) else {
             return;
         };
         restore.under_way.remove(&name);
         let recorded = restore.files.iter().find(|file| file.name == name).cloned();
-        let mut missing = None;
+        let mut lost = None;
+        let is_whole = |fetched: &Fetched| {
+            let file = recorded.as_ref();
+            file.is_some_and(|file| file.digest == fetched.digest)
+        };
         match answer {
-            Answer::Done(Fetched { digest, content })
-                if recorded.as_ref().is_some_and(|file| file.digest == digest) =>
-            {
-                if let (Some(file), Some(content)) = (&recorded, content) {
+            Answer::Done(fetched) if is_whole(&fetched) => {
+                if let (Some(file), Some(content)) = (&recorded, fetched.content) {
                     restore.lay_down(file, content);
                 }
             }
             Answer::Failed(failure) if failure.kind == FailureKind::NotFound => {
-                missing = Some(failure.to_string());
+                lost = Some(failure.to_string());
             }
             Answer::Done(_) | Answer::Refused | Answer::Failed(_) | Answer::Unknown(_) => {
                 restore.unread.push_back(name);
                 restore.tries += 1;
+                restore.damaged += u32::from(is_healed && matches!(answer, Answer::Done(_)));
+                if restore.damaged > TRIES_MAX {
+                    lost = Some(format!("{name} is damaged"));
+                }
             }
         }
         self.events += 1;
         let gives_up = restore_tries(self.restore_of(attempt)) > TRIES_MAX;
-        if let Some(why) = missing {
+        if let Some(why) = lost {
             self.restore_fails(attempt, why);
         } else if gives_up && !self.healed {
             self.kill_attempt(attempt, "gives up its restore");

@@ -1,5 +1,5 @@
 //! What happens when more is lost than can be made good: `CURRENT` or an object of the manifest is gone
-//! or damaged for good, or a file that the next restore needs is gone.
+//! or damaged for good, or a file that the next restore needs is.
 //!
 //! ```text
 //! all is well -> the power fails -> one object is ruined -> a coordinator comes, and a guest
@@ -212,7 +212,7 @@ impl World {
             );
             needed.insert(ObjectName::Current);
         }
-        self.store.ruin(&name, ruin);
+        self.store.ruin(&name, ruin, &mut self.contents);
         self.watch.ruined = Some(Ruined::new(name, ruin, role, needed));
         self.tell(
             || "faults".to_owned(),
@@ -243,7 +243,8 @@ impl World {
             .collect();
         if kind == 2 && !files.is_empty() {
             let (subtask, file) = files[one_of(files.len(), choices)];
-            return (ObjectName::Shared(file), Ruin::Gone, Role::StateOf(subtask));
+            let ruin = gone_or_damaged(choices);
+            return (ObjectName::Shared(file), ruin, Role::StateOf(subtask));
         }
         let names = &facts.current_names;
         let name = if kind == 1 && !names.is_empty() {
@@ -251,16 +252,20 @@ impl World {
         } else {
             ObjectName::Current
         };
-        let ruin = match choices.choose(2, Label::Ruin) {
-            0 => Ruin::Gone,
-            _ => Ruin::Damaged,
-        };
+        let ruin = gone_or_damaged(choices);
         let role = if self.watch.needs(&name) {
             Role::Needed
         } else {
             Role::Avoided
         };
         (name, ruin, role)
+    }
+}
+
+fn gone_or_damaged(choices: &mut Choices) -> Ruin {
+    match choices.choose(2, Label::Ruin) {
+        0 => Ruin::Gone,
+        _ => Ruin::Damaged,
     }
 }
 

@@ -16,6 +16,7 @@ use super::files::{FileKey, Remote};
 use super::{Action, Payload, Subtask};
 use crate::protocol::answer::{Answer, Failure, FailureKind};
 use crate::protocol::id::CheckpointId;
+use crate::protocol::marks::guard;
 use crate::protocol::outcome::{Ignored, Outcome};
 
 /// The local files that are kept readable for a snapshot.
@@ -29,7 +30,7 @@ pub(super) struct Hold {
 
 impl Hold {
     pub(super) fn can_serve(&self, key: &FileKey) -> bool {
-        !self.securing && self.files.contains(key)
+        guard!(OnlyTheSecuredIsUploaded, !self.securing) && self.files.contains(key)
     }
 }
 

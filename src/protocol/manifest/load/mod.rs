@@ -444,13 +444,13 @@ impl Loader {
             }
         };
         let other = names.into_iter().find(|name| name != LOCK_NAME);
-        match (other, next) {
-            (Some(other), _) => self.read_current_again(Suspicion::Missing(other)),
-            (None, None) => self.finish(Ok(Loaded::NoRoot)),
-            (None, Some(after)) => {
-                self.phase = Phase::Listing { after: Some(after) };
-                self.call(StoreToken::List(Listing::Root), 1);
-            }
+        if guard!(OnlyAnEmptyRootIsNew, other.is_none() && next.is_none()) {
+            self.finish(Ok(Loaded::NoRoot));
+        } else if let Some(other) = other {
+            self.read_current_again(Suspicion::Missing(other));
+        } else {
+            self.phase = Phase::Listing { after: next };
+            self.call(StoreToken::List(Listing::Root), 1);
         }
     }
 
