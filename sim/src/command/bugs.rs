@@ -84,7 +84,7 @@ pub(super) fn bugs(bugs: &Bugs, json: bool) -> Result<Exit, String> {
         None => Guard::ALL.to_vec(),
     };
     let all = Mutex::new(Vec::new());
-    workers::each(0, 0..wanted.len() as u64, None, |number| {
+    workers::each(bugs.threads, 0..wanted.len() as u64, None, |number| {
         let guard = wanted[number as usize];
         marks::hold_open(Some(guard));
         let found = find(guard, bugs);

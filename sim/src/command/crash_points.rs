@@ -27,6 +27,9 @@ pub(super) struct CrashPoints {
     /// Hold this guard open: a planted fault.
     #[arg(long, value_parser = super::seeds::parse_guard)]
     hold_open: Option<Guard>,
+    /// How many threads cut the power; 0 takes as many as there are processors.
+    #[arg(long, default_value_t = 0, value_parser = super::parse_threads)]
+    threads: usize,
 }
 
 /// A story, and the arguments that try its crash points again.
@@ -96,7 +99,7 @@ pub(super) fn crash_points(wanted: &CrashPoints, json: bool) -> Result<Exit, Str
             .extend(stuck.iter().map(|stuck| (Class::Crash, stuck.text())));
         report(*count, tried, json);
     });
-    workers::each(0, 0..stories.len() as u64, wanted.hold_open, |number| {
+    workers::each(wanted.threads, 0..stories.len() as u64, wanted.hold_open, |number| {
         let story = &stories[number as usize];
         let doing = Doing::CrashPoints(story.name.clone(), story.arguments.clone());
         let mut tried = watch::during(doing, || try_all(&story.name, &story.scenario));

@@ -197,6 +197,9 @@ struct Bugs {
     /// Shrink the first find of each.
     #[arg(long)]
     stories: bool,
+    /// How many threads run seeds; 0 takes as many as there are processors.
+    #[arg(long, default_value_t = 0, value_parser = parse_threads)]
+    threads: usize,
 }
 
 #[derive(Args)]

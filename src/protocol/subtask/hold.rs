@@ -30,7 +30,7 @@ pub(super) struct Hold {
 
 impl Hold {
     pub(super) fn can_serve(&self, key: &FileKey) -> bool {
-        guard!(OnlyTheSecuredIsUploaded, !self.securing) && self.files.contains(key)
+        !self.securing && self.files.contains(key)
     }
 }
 
@@ -52,24 +52,33 @@ impl Subtask {
             )),
             Answer::Failed(failure) | Answer::Unknown(failure) => Some(failure),
         };
-        if let Some(failure) = failure {
+        let keys: Vec<FileKey> = hold.files.iter().cloned().collect();
+        if guard!(OnlyTheSecuredIsUploaded, failure.is_none()) {
+            self.upload_what_is_absent(checkpoint, keys);
+        } else if let Some(failure) = failure {
             self.decline(checkpoint, failure);
-        } else if self.snapshots.contains_key(&checkpoint) {
-            let keys: Vec<FileKey> = hold.files.iter().cloned().collect();
-            for key in keys {
-                let absent = self
-                    .files
-                    .get(&key)
-                    .is_some_and(|file| file.remote == Remote::Absent);
-                if absent {
-                    self.queue.insert(key);
-                } else {
-                    self.release(&key);
-                }
-            }
         }
         self.release_snapshot(checkpoint);
         Outcome::Accepted
+    }
+
+    /// The files of a snapshot are kept: those that are not stored are to be uploaded, if it is still
+    /// wanted, and the others need not be kept.
+    fn upload_what_is_absent(&mut self, checkpoint: CheckpointId, keys: Vec<FileKey>) {
+        if !self.snapshots.contains_key(&checkpoint) {
+            return;
+        }
+        for key in keys {
+            let absent = self
+                .files
+                .get(&key)
+                .is_some_and(|file| file.remote == Remote::Absent);
+            if absent {
+                self.queue.insert(key);
+            } else {
+                self.release(&key);
+            }
+        }
     }
 
     /// Whether a hold must keep a file: an upload reads it, or will.
