@@ -366,7 +366,13 @@ impl World {
             Call::Secure(checkpoint) => {
                 let token = OpToken::Secure(checkpoint);
                 match how % 8 {
-                    0 => (token, failed(FailureKind::NoSpace)),
+                    0 => {
+                        // Nothing of it is kept readable.
+                        if let Some(held) = self.held.get_mut(&checkpoint) {
+                            held.clear();
+                        }
+                        (token, failed(FailureKind::NoSpace))
+                    }
                     _ => (token, Answer::Done(Payload::Nothing)),
                 }
             }
