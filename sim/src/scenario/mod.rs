@@ -51,9 +51,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use stillpoint::protocol::marks::{self, Guard};
 
-use self::orders::{Order, obey, read_order};
+use self::orders::{Done, Line, Order, obey, read_order};
 pub use self::outcome::Outcome;
-use self::outcome::{expectation, outcome_of, verdict};
+use self::outcome::{expectation, in_vain, outcome_of, verdict};
 use self::settings::{number, read_setting};
 pub use self::written::write;
 use crate::choice::{Choice, Choices, Label, Subject};
@@ -63,13 +63,13 @@ use crate::run::{Attention, Ended, ended, finish, panicked, run};
 use crate::shrink::is_setting;
 use crate::world::World;
 use crate::world::frames::Frames;
-use crate::world::script::{RequestEffect, Rule};
+use crate::world::script::Aim;
 
 /// A scenario as it was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
     profile: Profile,
-    orders: Vec<Order>,
+    orders: Vec<Line>,
     /// The world is that of a seeded run, and these are its choices that are not benign.
     choices: Option<Vec<Choice>>,
     /// The planted fault.
@@ -142,7 +142,7 @@ impl Scenario {
         if self.is_judged() {
             return Err("nothing comes after what is said of the promises".to_owned());
         }
-        let line = expectation(line)?;
+        let line = expectation(line, &self.orders)?;
         if self.choices.is_some() && !line.starts_with("promise ") {
             return Err("of a seeded world only what is said of the promises is known".to_owned());
         }
@@ -192,10 +192,13 @@ impl Scenario {
                     if has_begun {
                         return Err("settings stand before the first order".to_owned());
                     }
+                    if choices.is_none() && OF_SEEDED_WORLDS.contains(&words[0]) {
+                        return Err(format!("{} is of a seeded world only", words[0]));
+                    }
                 } else if choices.is_some() {
                     return Err(format!("{:?} is no choice", words.join(" ")));
                 } else {
-                    self.orders.push(read_order(words)?);
+                    self.orders.push(read_order(words, &self.profile)?);
                 }
             }
         }
@@ -217,14 +220,11 @@ impl Scenario {
     /// The same story on a directory, unless something happens in it that only an object store does.
     #[must_use]
     pub fn on_directory(mut self) -> Option<Self> {
-        let only_objects = |order: &Order| {
-            matches!(
-                order,
-                Order::Rule(Rule::Request {
-                    effect: RequestEffect::Late(_) | RequestEffect::Refuse | RequestEffect::Tear,
-                    ..
-                })
-            )
+        let only_objects = |line: &Line| match &line.order {
+            Order::Rule(rule) => {
+                matches!(&rule.aim, Aim::Request { effect, .. } if effect.is_of_objects())
+            }
+            _ => false,
         };
         if self.choices.is_some() || self.orders.iter().any(only_objects) {
             return None;
@@ -243,7 +243,7 @@ impl Scenario {
         let mut choices = Choices::replayed(&[]);
         let obeyed = catch_unwind(AssertUnwindSafe(|| {
             let mut orders = self.orders.iter();
-            orders.try_for_each(|order| obey(&mut world, order, &mut choices))
+            orders.try_for_each(|line| obey(&mut world, &line.order, &mut choices).map(drop))
         }));
         let violation = match obeyed {
             Ok(obeyed) => obeyed.err(),
@@ -318,17 +318,26 @@ impl Scenario {
         choices.len() - choices.iter().filter(made).count()
     }
 
+    /// What has come of it by now, and which of the orders that were obeyed came to nothing.
+    fn lines(&self, world: &World, done: &[Done]) -> Vec<String> {
+        let obeyed = self.orders.iter().zip(done.iter().copied());
+        let mut lines = outcome_of(world);
+        lines.extend(in_vain(world, obeyed));
+        lines
+    }
+
     fn play_orders(&self) -> Outcome {
         let mut world = World::new(self.profile.clone());
         world.listen();
         world.writing = false;
         let mut choices = Choices::replayed(&[]);
         let mut lines = Vec::new();
+        let mut done = Vec::new();
         let result = catch_unwind(AssertUnwindSafe(|| {
-            for order in &self.orders {
-                obey(&mut world, order, &mut choices)?;
+            for line in &self.orders {
+                done.push(obey(&mut world, &line.order, &mut choices)?);
             }
-            lines = outcome_of(&world);
+            lines = self.lines(&world, &done);
             world.clear_rules();
             world.release(None, None);
             world.writing = true;
@@ -340,7 +349,7 @@ impl Scenario {
             Err(panic) => Some(panicked(panic.as_ref())),
         };
         if lines.is_empty() {
-            lines = outcome_of(&world);
+            lines = self.lines(&world, &done);
         }
         lines.push(verdict(violation.as_ref()));
         Outcome {
@@ -349,6 +358,9 @@ impl Scenario {
         }
     }
 }
+
+/// Settings that change nothing where everything happens by order.
+const OF_SEEDED_WORLDS: &[&str] = &["faults", "events", "at-last"];
 
 /// Where a choice is made.
 fn place(choice: &Choice) -> (Label, Subject, u32) {

@@ -1,10 +1,11 @@
 //! What came of a scenario, and what a file may expect of it.
 
-use stillpoint::protocol::coordinator::AbortReason;
+use stillpoint::protocol::coordinator::{AbortReason, Notice, RefusalReason};
 
-use super::orders::subtask;
+use super::orders::{Done, Line, subtask};
 use super::settings::number;
 use crate::invariants::Violation;
+use crate::oracle::facts::Fact;
 use crate::report::is_promise;
 use crate::run::Ended;
 use crate::world::World;
@@ -26,8 +27,9 @@ pub(super) fn verdict(violation: Option<&Violation>) -> String {
     }
 }
 
-/// A line of an outcome, if it is one that can come of a scenario.
-pub(super) fn expectation(line: &str) -> Result<String, String> {
+/// A line of an outcome, if it is one that can come of a scenario with these orders.
+pub(super) fn expectation(line: &str, orders: &[Line]) -> Result<String, String> {
+    let is_order = |text: &str| orders.iter().any(|line| line.text == text);
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         ["completed" | "retained", "none"] => {}
@@ -37,13 +39,24 @@ pub(super) fn expectation(line: &str) -> Result<String, String> {
         ["epoch", epoch] => drop(number::<u64>(epoch)?),
         ["aborted", checkpoint, reason] => {
             number::<u64>(checkpoint)?;
-            if !REASONS.contains(reason) {
+            if !ABORTS.contains(reason) {
                 return Err(format!("nothing is aborted because of {reason:?}"));
             }
         }
         ["restored", checkpoint, "by", whose] => {
             number::<u64>(checkpoint)?;
             subtask(whose)?;
+        }
+        ["did", "nothing:", order @ ..] if is_order(&order.join(" ")) => {}
+        ["refused", rest @ ..] => {
+            let rest = rest.join(" ");
+            let told = rest.split_once(": ");
+            let is_known = |order, reason| {
+                is_order(order) && (order == "guest" || REFUSALS.contains(&reason))
+            };
+            if !told.is_some_and(|(order, reason)| is_known(order, reason)) {
+                return Err(format!("{rest:?} is no order of this file and a reason"));
+            }
         }
         ["promise", "held"] => {}
         ["promise", "broken:", name] => {
@@ -54,6 +67,39 @@ pub(super) fn expectation(line: &str) -> Result<String, String> {
         _ => return Err(format!("{line:?} comes of no scenario")),
     }
     Ok(words.join(" "))
+}
+
+/// What orders have come to nothing by now, or were refused.
+pub(super) fn in_vain<'a>(
+    world: &World,
+    obeyed: impl IntoIterator<Item = (&'a Line, Done)>,
+) -> Vec<String> {
+    let obeyed = obeyed.into_iter();
+    let in_vain = obeyed.filter_map(|(Line { text, .. }, done)| match done {
+        Done::Nothing => Some(format!("did nothing: {text}")),
+        Done::Rule(rule) if !world.has_struck(rule) => Some(format!("did nothing: {text}")),
+        Done::Something | Done::Rule(_) => None,
+        Done::Asked(_) | Done::Guest(_) => {
+            let refusal = world.watch.log.facts().find_map(|fact| refusal(fact, done));
+            refusal.map(|reason| format!("refused {text}: {reason}"))
+        }
+    });
+    in_vain.collect()
+}
+
+/// Why it was refused, if it is this that a fact tells.
+fn refusal(fact: &Fact, what: Done) -> Option<String> {
+    match (fact, what) {
+        (Fact::Told(by, Notice::Refused { request, reason }), Done::Asked(asked))
+            if (*by, *request) == asked =>
+        {
+            Some(refused_as(reason).to_owned())
+        }
+        (Fact::GuestGivesUp(guest, error), Done::Guest(asked)) if *guest == asked => {
+            Some(error.to_string())
+        }
+        _ => None,
+    }
 }
 
 /// What a user has seen by now.
@@ -79,7 +125,7 @@ pub(super) fn outcome_of(world: &World) -> Vec<String> {
         format!("epoch {}", facts.durable.epoch.0),
     ];
     for (checkpoint, reason) in &facts.aborted {
-        lines.push(format!("aborted {} {}", checkpoint.0, name_of(reason)));
+        lines.push(format!("aborted {} {}", checkpoint.0, aborted_as(reason)));
     }
     for (checkpoint, subtask) in &facts.restored {
         lines.push(format!(
@@ -91,11 +137,11 @@ pub(super) fn outcome_of(world: &World) -> Vec<String> {
 }
 
 macro_rules! reasons {
-    ($($pattern:pat => $name:literal,)*) => {
+    ($names:ident, $name_of:ident, $kind:ty: $($pattern:pat => $name:literal,)*) => {
         /// The names of all reasons.
-        const REASONS: &[&str] = &[$($name),*];
+        const $names: &[&str] = &[$($name),*];
 
-        fn name_of(reason: &AbortReason) -> &'static str {
+        fn $name_of(reason: &$kind) -> &'static str {
             match reason {
                 $($pattern => $name,)*
             }
@@ -104,6 +150,7 @@ macro_rules! reasons {
 }
 
 reasons! {
+    ABORTS, aborted_as, AbortReason:
     AbortReason::Expired => "expired",
     AbortReason::Declined(..) => "declined",
     AbortReason::Contradiction(..) => "contradiction",
@@ -114,5 +161,26 @@ reasons! {
     AbortReason::CommitFailed(_) => "commit-failed",
     AbortReason::Deposed(_) => "deposed",
     AbortReason::Broken(_) => "broken",
+    _ => "other",
+}
+
+reasons! {
+    REFUSALS, refused_as, RefusalReason:
+    RefusalReason::TooManyRequests => "too-many-requests",
+    RefusalReason::MinimumPause => "minimum-pause",
+    RefusalReason::TooManyPending => "too-many-pending",
+    RefusalReason::NotAllRunning => "not-all-running",
+    RefusalReason::NotReady => "not-ready",
+    RefusalReason::Expired => "expired",
+    RefusalReason::NoSuchCheckpoint(..) => "no-such-checkpoint",
+    RefusalReason::AlreadyPinned => "already-pinned",
+    RefusalReason::NoSuchPin => "no-such-pin",
+    RefusalReason::TooManyPins => "too-many-pins",
+    RefusalReason::OtherParallelism { .. } => "other-parallelism",
+    RefusalReason::NotLeading => "not-leading",
+    RefusalReason::Closing => "closing",
+    RefusalReason::Cancelled => "cancelled",
+    RefusalReason::TooLarge(_) => "too-large",
+    RefusalReason::Invalid(_) => "invalid",
     _ => "other",
 }

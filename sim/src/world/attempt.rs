@@ -447,12 +447,14 @@ impl World {
         self.fact(Fact::Consumed(attempt, subtask, offset, element));
     }
 
-    /// A user writes a key past the input, as stories by hand have it.
-    pub(super) fn write(&mut self, attempt: AttemptId, key: usize, value: u32) {
-        if let Some(lsm) = self.lsm(attempt) {
-            lsm.write(key, value);
-            self.fact(Fact::Wrote(attempt, key, value));
-        }
+    /// A user writes a key past the input, as stories by hand have it. False if nothing runs.
+    pub(super) fn write(&mut self, attempt: AttemptId, key: usize, value: u32) -> bool {
+        let Some(lsm) = self.lsm(attempt) else {
+            return false;
+        };
+        lsm.write(key, value);
+        self.fact(Fact::Wrote(attempt, key, value));
+        true
     }
 
     /// A user adds a column family, or drops one.
@@ -477,19 +479,20 @@ impl World {
         }
     }
 
-    /// Writes a new value to a key and flushes.
-    pub(super) fn write_and_flush(&mut self, attempt: AttemptId, key: usize) {
+    /// Writes a new value to a key and flushes. False if nothing runs.
+    pub(super) fn write_and_flush(&mut self, attempt: AttemptId, key: usize) -> bool {
         let value = self.next_value;
         self.next_value += 1;
-        self.write(attempt, key % KEYS, value);
+        let has_written = self.write(attempt, key % KEYS, value);
         self.flush(attempt);
+        has_written
     }
 
-    /// Merges all files into one.
-    pub(super) fn compact_all(&mut self, attempt: AttemptId) {
-        if let Some(all) = self.lsm(attempt).map(|lsm| lsm.file_count()) {
-            self.compact(attempt, 0, all);
-        }
+    /// Merges all files into one. False if there are not several.
+    pub(super) fn compact_all(&mut self, attempt: AttemptId) -> bool {
+        let all = self.lsm(attempt).map_or(0, |lsm| lsm.file_count());
+        self.compact(attempt, 0, all);
+        all > 1
     }
 
     /// Closes an attempt in good order.

@@ -50,6 +50,11 @@ impl World {
             .schedule(self.now + delay, Happening::StartCoordinator);
     }
 
+    /// Whether one more that starts now finds room.
+    pub(super) fn has_room_for_a_coordinator(&self) -> bool {
+        self.coordinators.len() + (self.starting as usize) < COORDINATORS_MAX
+    }
+
     /// The processes that live.
     pub(super) fn living_coordinators(&self) -> Vec<ProcessId> {
         self.coordinators.keys().copied().collect()

@@ -9,7 +9,7 @@ use stillpoint::protocol::manifest::PinOwner;
 use stillpoint::protocol::message::{Fate, Message};
 use stillpoint::protocol::store::StoreCall;
 
-use super::{Happening, World};
+use super::{GuestId, Happening, World};
 use crate::choice::{Choices, Subject};
 use crate::oracle::facts::ProcessId;
 use crate::store::Request;
@@ -48,10 +48,34 @@ pub enum RequestEffect {
     Damage,
 }
 
-/// A rule for messages or requests of a kind.
+impl RequestEffect {
+    /// The kinds of requests to which it can happen.
+    #[must_use]
+    pub fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Self::Refuse => &["put", "create", "swap", "upload"],
+            Self::Tear => &["put", "upload"],
+            Self::Damage => &["read", "fetch"],
+            Self::LoseAnswer
+            | Self::LoseRequest
+            | Self::Late(_)
+            | Self::Fail
+            | Self::Deny
+            | Self::Hang => REQUEST_KINDS,
+        }
+    }
+
+    /// Whether it happens in an object store only.
+    #[must_use]
+    pub fn is_of_objects(self) -> bool {
+        matches!(self, Self::Late(_) | Self::Refuse | Self::Tear)
+    }
+}
+
+/// What a rule strikes, and what becomes of it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Rule {
-    /// For messages.
+pub enum Aim {
+    /// Messages.
     Message {
         /// The kind, as a scenario names it.
         kind: String,
@@ -59,18 +83,41 @@ pub enum Rule {
         subtask: Option<SubtaskId>,
         /// What becomes of it.
         effect: MessageEffect,
-        /// How many more it strikes.
-        left: u32,
     },
-    /// For requests.
+    /// Requests.
     Request {
         /// The kind, as a scenario names it.
         kind: String,
         /// What becomes of it.
         effect: RequestEffect,
-        /// How many more it strikes.
-        left: u32,
     },
+}
+
+/// A rule for messages or requests of a kind.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Rule {
+    /// What it strikes.
+    pub aim: Aim,
+    /// How many more it strikes.
+    left: u32,
+    has_struck: bool,
+}
+
+impl Rule {
+    /// A rule that strikes so many.
+    #[must_use]
+    pub fn new(aim: Aim, times: u32) -> Self {
+        Self {
+            aim,
+            left: times,
+            has_struck: false,
+        }
+    }
+
+    fn strike(&mut self) {
+        self.left -= 1;
+        self.has_struck = true;
+    }
 }
 
 /// The kinds of messages a script can name.
@@ -138,59 +185,67 @@ pub(super) fn kind_of_request(request: &Request) -> Subject {
     }
 }
 
+/// What a user has asked of whom.
+pub type Asked = (ProcessId, RequestId);
+
 impl World {
-    /// Adds a rule.
-    pub fn add_rule(&mut self, rule: Rule) {
+    /// Adds a rule. Its number tells later whether it has struck.
+    pub fn add_rule(&mut self, rule: Rule) -> usize {
         self.rules.push(rule);
+        self.rules.len() - 1
     }
 
-    /// Ends all rules. What is held stays held.
-    pub fn clear_rules(&mut self) {
-        self.rules.clear();
+    /// Whether a rule has struck by now.
+    #[must_use]
+    pub fn has_struck(&self, rule: usize) -> bool {
+        self.rules.get(rule).is_some_and(|rule| rule.has_struck)
+    }
+
+    /// Ends all rules. What is held stays held. False if none would have struck any more.
+    pub fn clear_rules(&mut self) -> bool {
+        let mut ends_one = false;
+        for rule in &mut self.rules {
+            ends_one |= rule.left > 0;
+            rule.left = 0;
+        }
+        ends_one
     }
 
     /// The effect of a rule on a message that is being sent.
     pub(super) fn message_rule(
         &mut self,
         message: &Message,
-        subtask: Option<SubtaskId>,
+        sender: Option<SubtaskId>,
     ) -> Option<MessageEffect> {
-        if self.rules.is_empty() {
-            return None;
-        }
-        for rule in &mut self.rules {
-            if let Rule::Message {
+        let name = || kind_of_message(message).name();
+        self.rules.iter_mut().find_map(|rule| match &rule.aim {
+            Aim::Message {
                 kind,
-                subtask: whose,
+                subtask,
                 effect,
-                left,
-            } = rule
-                && *left > 0
-                && *kind == kind_of_message(message).name()
-                && (whose.is_none() || *whose == subtask)
+            } if rule.left > 0
+                && *kind == name()
+                && (subtask.is_none() || *subtask == sender) =>
             {
-                *left -= 1;
-                return Some(*effect);
+                let effect = *effect;
+                rule.strike();
+                Some(effect)
             }
-        }
-        None
+            Aim::Message { .. } | Aim::Request { .. } => None,
+        })
     }
 
     /// The effect of a rule on a request that is being made.
     pub(super) fn request_rule(&mut self, request: &Request) -> Option<RequestEffect> {
-        if self.rules.is_empty() {
-            return None;
-        }
-        for rule in &mut self.rules {
-            if let Rule::Request { kind, effect, left } = rule
-                && *left > 0
-                && *kind == kind_of_request(request).name()
-            {
-                *left -= 1;
-                return Some(*effect);
+        let name = || kind_of_request(request).name();
+        self.rules.iter_mut().find_map(|rule| match &rule.aim {
+            Aim::Request { kind, effect } if rule.left > 0 && *kind == name() => {
+                let effect = *effect;
+                rule.strike();
+                Some(effect)
             }
-        }
-        None
+            Aim::Message { .. } | Aim::Request { .. } => None,
+        })
     }
 
     pub(super) fn hold(&mut self, happening: Happening) {
@@ -198,9 +253,10 @@ impl World {
     }
 
     /// Lets the held messages of a kind travel on; all of them without one. They arrive in the
-    /// order in which they were sent.
-    pub fn release(&mut self, kind: Option<&str>, subtask: Option<SubtaskId>) {
+    /// order in which they were sent. False if there are none.
+    pub fn release(&mut self, kind: Option<&str>, subtask: Option<SubtaskId>) -> bool {
         let held = std::mem::take(&mut self.held);
+        let before = held.len();
         for happening in held {
             let (message, whose) = if let Happening::ToCoordinator(_, message) = &happening {
                 (Some(message), self.sender_of(message))
@@ -220,6 +276,7 @@ impl World {
                 self.held.push(happening);
             }
         }
+        self.held.len() < before
     }
 
     fn sender_of(&self, message: &Message) -> Option<SubtaskId> {
@@ -237,23 +294,29 @@ impl World {
     }
 
     /// The leader's user asks for a checkpoint.
-    pub fn order_checkpoint(&mut self, choices: &mut Choices) {
+    pub fn order_checkpoint(&mut self, choices: &mut Choices) -> Option<Asked> {
         self.order(choices, |request| Event::Trigger {
             request,
             kind: TriggerKind::Manual,
             now_or_never: false,
-        });
+        })
     }
 
-    /// The leader's user gives up the last checkpoint it asked for.
-    pub fn order_cancel(&mut self, choices: &mut Choices) {
+    /// The leader's user gives up the last checkpoint it asked for. False if that one is not under way.
+    pub fn order_cancel(&mut self, choices: &mut Choices) -> bool {
+        let aborted = self.watch.facts.aborted.len();
         if let Some(id) = self.leader() {
             self.cancel_checkpoint(id, choices);
         }
+        self.watch.facts.aborted.len() > aborted
     }
 
     /// The leader's user starts everything anew, from a checkpoint if one is given.
-    pub fn order_deploy(&mut self, from: Option<CheckpointId>, choices: &mut Choices) {
+    pub fn order_deploy(
+        &mut self,
+        from: Option<CheckpointId>,
+        choices: &mut Choices,
+    ) -> Option<Asked> {
         let operators = self.operators.clone();
         let subtasks = self.subtasks();
         self.order(choices, |request| Event::Deploy {
@@ -261,7 +324,7 @@ impl World {
             operators,
             subtasks,
             from: from.map_or(RestoreFrom::Newest, RestoreFrom::Checkpoint),
-        });
+        })
     }
 
     /// The leader's user pins a checkpoint, or ends a pin.
@@ -271,7 +334,7 @@ impl World {
         owner: String,
         begins: bool,
         choices: &mut Choices,
-    ) {
+    ) -> Option<Asked> {
         let owner = PinOwner(owner);
         self.order(choices, |request| {
             if begins {
@@ -287,77 +350,94 @@ impl World {
                     owner,
                 }
             }
-        });
+        })
     }
 
-    fn order(&mut self, choices: &mut Choices, event: impl FnOnce(RequestId) -> Event) {
-        if let Some(id) = self.leader()
-            && let Some(request) = self.next_request(id)
-        {
-            let event = event(request);
-            self.drive_coordinator(id, event, choices);
-        }
+    /// Asks the leader; none if there is no leader.
+    fn order(
+        &mut self,
+        choices: &mut Choices,
+        event: impl FnOnce(RequestId) -> Event,
+    ) -> Option<Asked> {
+        let id = self.leader()?;
+        let request = self.next_request(id)?;
+        self.drive_coordinator(id, event(request), choices);
+        Some((id, request))
     }
 
-    /// Everything is closed in good order.
-    pub fn order_close(&mut self, choices: &mut Choices) {
-        if let Some(id) = self.leader() {
+    /// Everything is closed in good order. False if nobody leads.
+    pub fn order_close(&mut self, choices: &mut Choices) -> bool {
+        let leader = self.leader();
+        if let Some(id) = leader {
             self.close_everything(id, choices);
         }
+        leader.is_some()
     }
 
-    /// The leader's process dies.
-    pub fn order_crash_coordinator(&mut self, choices: &mut Choices) {
-        if let Some(id) = self.leader().or_else(|| self.living_coordinators().pop()) {
+    /// The leader's process dies; any coordinator's if none leads. False if there is none.
+    pub fn order_crash_coordinator(&mut self, choices: &mut Choices) -> bool {
+        let victim = self.leader().or_else(|| self.living_coordinators().pop());
+        if let Some(id) = victim {
             self.crash_coordinator(id, choices);
         }
+        victim.is_some()
     }
 
-    /// A worker dies.
-    pub fn order_crash_worker(&mut self, worker: u32) {
-        if worker < self.profile.workers {
-            self.crash_worker(worker);
-        }
+    /// A worker dies. False if nothing runs on it.
+    pub fn order_crash_worker(&mut self, worker: u32) -> bool {
+        let is_used = !self.attempts_on(worker).is_empty();
+        self.crash_worker(worker);
+        is_used
     }
 
-    /// The leader stands still for so long.
-    pub fn order_pause(&mut self, duration: u64) {
-        if let Some(id) = self.leader() {
+    /// The leader stands still for so long. False if nobody leads.
+    pub fn order_pause(&mut self, duration: u64) -> bool {
+        let leader = self.leader();
+        if let Some(id) = leader {
             let until = self.now + duration;
             self.pause_coordinator(id, until);
         }
+        leader.is_some()
     }
 
-    /// Another coordinator is started.
-    pub fn order_rival(&mut self) {
+    /// Another coordinator is started. False if there is no room for one.
+    pub fn order_rival(&mut self) -> bool {
+        let has_room = self.has_room_for_a_coordinator();
         self.start_coordinator_in(0);
+        has_room
     }
 
-    /// Somebody comes to pin what is newest.
-    pub fn order_guest(&mut self, choices: &mut Choices) {
+    /// Somebody comes to pin what is newest; none if there is no room.
+    pub fn order_guest(&mut self, choices: &mut Choices) -> Option<GuestId> {
+        let next = GuestId(self.guest_count);
         self.guest_comes(choices);
+        (self.guest_count > next.0).then_some(next)
     }
 
-    /// The power fails.
-    pub fn order_power_cut(&mut self, choices: &mut Choices) {
+    /// The power fails. False if no process lives.
+    pub fn order_power_cut(&mut self, choices: &mut Choices) -> bool {
+        let has_processes = !self.coordinators.is_empty()
+            || !self.instances.is_empty()
+            || !self.guests.is_empty();
         self.cut_power(choices);
+        has_processes
     }
 
-    /// An attempt of a subtask is held for dead.
-    pub fn order_declare_dead(&mut self, subtask: SubtaskId) {
-        let attempts: Vec<AttemptId> = self.attempts_of(subtask);
-        if let Some(attempt) = attempts.last()
-            && let Some(instance) = self.instances.get_mut(attempt)
-        {
-            instance.is_declared_dead = true;
-        }
+    /// The newest attempt of a subtask is held for dead. False if there is none that is not.
+    pub fn order_declare_dead(&mut self, subtask: SubtaskId) -> bool {
+        let newest = self.attempts_of(subtask).pop();
+        newest
+            .and_then(|attempt| self.instances.get_mut(&attempt))
+            .is_some_and(|instance| !std::mem::replace(&mut instance.is_declared_dead, true))
     }
 
-    /// The process of a subtask's newest attempt dies.
-    pub fn order_kill(&mut self, subtask: SubtaskId) {
-        if let Some(attempt) = self.attempts_of(subtask).last() {
-            self.kill_attempt(*attempt, "is killed");
+    /// The process of a subtask's newest attempt dies. False if there is none.
+    pub fn order_kill(&mut self, subtask: SubtaskId) -> bool {
+        let newest = self.attempts_of(subtask).pop();
+        if let Some(attempt) = newest {
+            self.kill_attempt(attempt, "is killed");
         }
+        newest.is_some()
     }
 
     fn attempts_of(&self, subtask: SubtaskId) -> Vec<AttemptId> {
@@ -366,18 +446,20 @@ impl World {
         of.map(|(attempt, _)| *attempt).collect()
     }
 
-    /// A subtask's user writes a key, and the state is flushed.
-    pub fn order_write(&mut self, subtask: SubtaskId, key: usize) {
-        for attempt in self.attempts_of(subtask) {
-            self.write_and_flush(attempt, key);
-        }
+    /// A subtask's user writes a key, and the state is flushed. False if the subtask does not run.
+    pub fn order_write(&mut self, subtask: SubtaskId, key: usize) -> bool {
+        let attempts = self.attempts_of(subtask);
+        attempts.into_iter().fold(false, |has_written, attempt| {
+            self.write_and_flush(attempt, key) || has_written
+        })
     }
 
-    /// A subtask's files are merged into one.
-    pub fn order_compact(&mut self, subtask: SubtaskId) {
-        for attempt in self.attempts_of(subtask) {
-            self.compact_all(attempt);
-        }
+    /// A subtask's files are merged into one. False if there is nothing to merge.
+    pub fn order_compact(&mut self, subtask: SubtaskId) -> bool {
+        let attempts = self.attempts_of(subtask);
+        attempts.into_iter().fold(false, |has_merged, attempt| {
+            self.compact_all(attempt) || has_merged
+        })
     }
 
     /// Whether every subtask's named attempt runs.

@@ -316,6 +316,11 @@ impl FactLog {
         }
     }
 
+    /// The facts so far; none if nobody wants them.
+    pub fn facts(&self) -> impl Iterator<Item = &Fact> {
+        self.0.iter().flatten().map(|(_, fact)| fact)
+    }
+
     /// The facts; none if nobody wanted them.
     #[must_use]
     pub fn take(&mut self) -> Vec<(u64, Fact)> {
