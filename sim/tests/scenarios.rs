@@ -1,6 +1,8 @@
 //! Every file of `tests/scenarios` plays as it says; in those that hold no guard open, every promise
 //! holds.
 //!
+//! What was found and mended (`found-*`) names the guard of its mend, without which it ends otherwise.
+//!
 //! `STILLPOINT_REWRITE=1 cargo test -p stillpoint-sim --test scenarios` writes what comes of each
 //! into the file, to be reviewed.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a failing test stops")]
@@ -52,6 +54,58 @@ fn scenarios_play_as_they_say() {
             && scenario.hold_open().is_none()
         {
             writeln!(wrong, "{name}: {violation}").unwrap();
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// What a file of something found says of the guard of its mend: its name, or `none: ` and what holds the
+/// mend instead.
+fn guard_of(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("# guard: "))
+}
+
+/// The same scenario with a guard held open.
+fn held_open(text: &str, guard: &str) -> Scenario {
+    let line = format!("hold-open {guard}\n");
+    let text = match text.split_once("world seeded\n") {
+        Some((comment, rest)) => format!("{comment}world seeded\n{line}{rest}"),
+        None => format!("{line}{text}"),
+    };
+    Scenario::parse(&text).unwrap()
+}
+
+#[test]
+fn what_was_found_still_guards_its_mend() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let sources = sources();
+    let mut wrong = String::new();
+    for (name, path) in names().iter().zip(files()) {
+        if !name.starts_with("found-") {
+            continue;
+        }
+        let text = std::fs::read_to_string(path).unwrap();
+        match guard_of(&text).map(|guard| guard.split_once("none: ").ok_or(guard)) {
+            None => writeln!(
+                wrong,
+                "{name} names neither a guard nor what holds its mend"
+            )
+            .unwrap(),
+            Some(Ok((_, instead))) => {
+                if instead.is_empty() {
+                    writeln!(wrong, "{name}: what holds its mend?").unwrap();
+                }
+                for function in unknown_functions(instead, &sources) {
+                    writeln!(wrong, "{name}: there is no {function}").unwrap();
+                }
+            }
+            Some(Err(guard)) => {
+                let scenario = held_open(&text, guard);
+                if scenario.play().lines == scenario.expected {
+                    writeln!(wrong, "{name} ends the same without {guard}").unwrap();
+                }
+            }
         }
     }
     let _ = std::panic::take_hook();

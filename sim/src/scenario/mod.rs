@@ -455,6 +455,99 @@ mod tests {
     }
 
     #[test]
+    fn what_can_not_do_anything_is_refused() {
+        for (bad, reason) in [
+            ("crash worker 2", "there is no worker 2: workers are 0 to 1"),
+            (
+                "kill 5.5",
+                "there is no subtask 5.5: operators are 0 to 0, ",
+            ),
+            ("write 0.2 1", "there is no subtask 0.2"),
+            ("write 0.0 8", "there is no key 8: keys are 0 to 7"),
+            ("compact 9.9", "there is no subtask 9.9"),
+            ("declare-dead 7.0", "there is no subtask 7.0"),
+            ("hold trigger 9.9", "there is no subtask 9.9"),
+            ("release trigger 9.9", "there is no subtask 9.9"),
+            ("lose completed x0", "\"x0\" is never"),
+            ("call delete fail x0", "\"x0\" is never"),
+            ("call delete fail x1 x2", "\"x1 x2\" says more"),
+            (
+                "call list damage",
+                "damage happens to no list, only to: read, fetch",
+            ),
+            (
+                "call read tear",
+                "tear happens to no read, only to: put, upload",
+            ),
+            ("call delete refuse", "refuse happens to no delete"),
+            ("run 0ms", "\"0ms\" is no time at all"),
+            ("faults rivals", "faults is of a seeded world only"),
+            (
+                "store directory\ncall put tear",
+                "tear happens in an object store only",
+            ),
+        ] {
+            let refused = Scenario::parse(&format!("{bad}\n")).expect_err(bad);
+            assert!(refused.reason.contains(reason), "{bad}: {refused}");
+        }
+        let more = "operators 2\nworkers 3\ncrash worker 2\nkill 1.1\n";
+        assert!(Scenario::parse(more).is_ok());
+    }
+
+    #[test]
+    fn what_did_nothing_is_told() {
+        for order in [
+            "crash worker 1",
+            "crash coordinator",
+            "kill 0.0",
+            "write 0.0 1",
+            "compact 0.0",
+            "declare-dead 0.0",
+            "release",
+            "calm",
+            "cancel",
+            "pause 10ms",
+            "close",
+            "trigger",
+            "lose completed x3",
+            "call delete fail",
+        ] {
+            let told = format!("did nothing: {order}");
+            assert_eq!(after(order), [told.as_str()], "{order}");
+            let file = format!("{order}\noutcome\n{told}\npromise held\n");
+            assert!(Scenario::parse(&file).is_ok(), "{order}");
+        }
+        assert!(Scenario::parse("start\noutcome\ndid nothing: calm\npromise held\n").is_err());
+        // One that struck less often than it could has struck.
+        assert!(after("lose trigger 0.0 x3\nstart\ntrigger\nrun 5ms").is_empty());
+        assert_eq!(after("start\ncompact 0.0"), ["did nothing: compact 0.0"]);
+    }
+
+    #[test]
+    fn what_is_refused_is_told() {
+        for (orders, refused) in [
+            ("start\npin 9 me", "refused pin 9 me: no-such-checkpoint"),
+            ("start\nunpin 9 me", "refused unpin 9 me: no-such-pin"),
+            ("start\nrestore 7", "refused restore 7: no-such-checkpoint"),
+        ] {
+            assert_eq!(after(orders), [refused], "{orders}");
+            let file = format!("{orders}\noutcome\n{refused}\npromise held\n");
+            assert!(Scenario::parse(&file).is_ok(), "{orders}");
+        }
+        let other = "start\noutcome\nrefused start: whim\npromise held\n";
+        assert!(Scenario::parse(other).is_err());
+    }
+
+    /// What is told of these orders besides what has come of the checkpoints.
+    fn after(orders: &str) -> Vec<String> {
+        let outcome = Scenario::parse(orders).expect("it can be read").play();
+        let mut lines = outcome.lines;
+        assert_eq!(lines.pop().as_deref(), Some("promise held"), "{orders}");
+        lines.retain(|line| line.starts_with("did nothing") || line.starts_with("refused"));
+        lines
+    }
+
+    #[test]
     fn choices_and_orders_do_not_mix() {
         let seeded =
             Scenario::parse("world seeded\nchoose message-lost trigger 3 1\n").expect("good");

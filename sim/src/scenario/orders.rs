@@ -198,11 +198,7 @@ fn times(words: &[&str]) -> Result<u32, String> {
     }
 }
 
-fn message_rule(
-    words: &[&str],
-    effect: MessageEffect,
-    profile: &Profile,
-) -> Result<Order, String> {
+fn message_rule(words: &[&str], effect: MessageEffect, profile: &Profile) -> Result<Order, String> {
     let [kind, rest @ ..] = words else {
         return Err("which messages?".to_owned());
     };

@@ -51,9 +51,8 @@ pub(super) fn expectation(line: &str, orders: &[Line]) -> Result<String, String>
         ["refused", rest @ ..] => {
             let rest = rest.join(" ");
             let told = rest.split_once(": ");
-            let is_known = |order, reason| {
-                is_order(order) && (order == "guest" || REFUSALS.contains(&reason))
-            };
+            let is_known =
+                |order, reason| is_order(order) && (order == "guest" || REFUSALS.contains(&reason));
             if !told.is_some_and(|(order, reason)| is_known(order, reason)) {
                 return Err(format!("{rest:?} is no order of this file and a reason"));
             }

@@ -223,10 +223,7 @@ impl World {
                 kind,
                 subtask,
                 effect,
-            } if rule.left > 0
-                && *kind == name()
-                && (subtask.is_none() || *subtask == sender) =>
-            {
+            } if rule.left > 0 && *kind == name() && (subtask.is_none() || *subtask == sender) => {
                 let effect = *effect;
                 rule.strike();
                 Some(effect)
@@ -416,9 +413,8 @@ impl World {
 
     /// The power fails. False if no process lives.
     pub fn order_power_cut(&mut self, choices: &mut Choices) -> bool {
-        let has_processes = !self.coordinators.is_empty()
-            || !self.instances.is_empty()
-            || !self.guests.is_empty();
+        let has_processes =
+            !self.coordinators.is_empty() || !self.instances.is_empty() || !self.guests.is_empty();
         self.cut_power(choices);
         has_processes
     }
