@@ -6,7 +6,7 @@ use std::time::Duration;
 use madsim::time::sleep;
 use stillpoint::protocol::answer::Answer;
 use stillpoint::protocol::id::ObjectName;
-use stillpoint::storage::OpenStore;
+use stillpoint::storage::BlobStore;
 use stillpoint::{
     Error, FileStanding, Inspection, ManifestStanding, Repository, RestoreOptions, VerifyDepth,
 };
@@ -49,16 +49,13 @@ pub async fn holds(
 
 /// The objects of a participant that are none of its closure.
 async fn left(world: &World, inspection: &Inspection, name: &str, later: Later) -> Vec<String> {
-    let folder = format!("participants/{name}/");
-    let store = world.memory.open_store().await;
-    let store = store.unwrap_or_else(|error| unreachable!("{error}"));
-    let Answer::Done(page) = store.list(&folder, None, 100_000).await else {
-        unreachable!("it is in memory");
+    let Answer::Done(page) = world.objects.of(name).list("", None, 100_000).await else {
+        unreachable!("the model has no faults of its own");
     };
     let mut left = Vec::new();
     let mut next_snapshots = 0;
     for object in page.names {
-        let belongs = match object.strip_prefix(&folder).and_then(ObjectName::parse) {
+        let belongs = match ObjectName::parse(&object) {
             Some(ObjectName::Current) => true,
             Some(ObjectName::Manifest(manifest)) => match inspection.explain_manifest(manifest) {
                 ManifestStanding::Record

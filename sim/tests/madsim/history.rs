@@ -22,7 +22,7 @@ use tokio::runtime::{Builder, RngSeed};
 
 use crate::closure;
 use crate::service::{self, PARTICIPANTS};
-use crate::store::{Remote, Server};
+use crate::store::{NODE, Remote, Server};
 use crate::world::{Planted, Struck, Told, World, below, millis_below, now, one_in};
 
 const DISKS: u32 = 3;
@@ -252,6 +252,9 @@ impl Supervisor {
     async fn kill_store(&self) {
         self.world.note("store: killed");
         self.world.struck(Struck::StoreKilled);
+        if self.world.is_at(NODE, "step") {
+            self.world.struck(Struck::StoreKilledBetweenSteps);
+        }
         if PARTICIPANTS.iter().any(|name| self.world.waiting(name) > 0) {
             self.world.struck(Struck::StoreKilledWhileAwaited);
         }

@@ -19,6 +19,7 @@
 mod closure;
 mod history;
 mod life;
+mod models;
 mod oracle;
 mod service;
 mod state;

@@ -1,7 +1,7 @@
 //! A store on a node of its own, and how processes reach it: over a network that loses and delays.
 //!
 //! ```text
-//! Remote (in a process) ──Request──> server ──maybe refuses, maybe late──> Memory
+//! Remote (in a process) ──Request──> server ──maybe refuses, maybe late──> a model
 //!        └── waits, for ever ──<──Answer──┘ maybe lost
 //! ```
 //!
@@ -36,6 +36,8 @@ type Fail = fn(Failure, bool) -> Payload;
 type Served = Pin<Box<dyn Future<Output = (Payload, &'static str)> + Send>>;
 type CarryOut = Box<dyn FnOnce(Server) -> Served + Send + Sync>;
 
+/// Its number among the processes, whose own begin at one.
+pub const NODE: u32 = 0;
 const REQUESTS: u64 = 0;
 const PIECE_BYTES: usize = 200;
 /// Longer than a call is waited for.
@@ -51,27 +53,23 @@ struct Request {
     fail: Fail,
 }
 
-/// The objects, and the pieces of those that are on their way.
+/// A node of the store, and the pieces of objects that are on their way to it.
 #[derive(Clone)]
 pub struct Server {
     pub world: Arc<World>,
-    pub objects: Arc<dyn BlobStore>,
     pieces: Arc<Mutex<BTreeMap<u64, Vec<u8>>>>,
 }
 
 impl Server {
-    /// Opens the objects for a node that is being started.
+    /// For a node that is being started.
     pub async fn start(world: Arc<World>) -> Self {
-        let opened = world.memory.open_store().await;
-        let objects = opened.unwrap_or_else(|error| unreachable!("{error}"));
         for forgotten in world.take_stored().iter().rev().take(3) {
             if world.is(Planted::ForgetsAtRestart) {
-                objects.delete(forgotten).await;
+                world.objects.delete(forgotten).await;
             }
         }
         Self {
             world,
-            objects,
             pieces: Arc::default(),
         }
     }
@@ -116,6 +114,7 @@ impl Server {
             world.struck(Struck::RequestRefused);
             (fail(failure(FailureKind::Unavailable), true), "refused to")
         } else {
+            let _between_steps = world.at(NODE, "step");
             carry_out(self).await
         };
         if now() - begun > Duration::from_secs(2) {
@@ -301,6 +300,7 @@ impl Connected {
                 return Answer::Done(Digester::of(&content));
             }
             let put = server
+                .world
                 .objects
                 .put(&name, content.into(), &Progress::default())
                 .await;
@@ -321,14 +321,14 @@ impl BlobStore for Connected {
     fn size<'a>(&'a self, key: &'a Key) -> Call<'a, u64> {
         let name = key.clone();
         Box::pin(self.ask("size", key.as_str(), move |server| async move {
-            server.objects.size(&name).await
+            server.world.objects.size(&name).await
         }))
     }
 
     fn get<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Vec<u8>> {
         let name = key.clone();
         Box::pin(self.ask("get", key.as_str(), move |server| async move {
-            server.objects.get(&name, size_bytes_max).await
+            server.world.objects.get(&name, size_bytes_max).await
         }))
     }
 
@@ -349,7 +349,7 @@ impl BlobStore for Connected {
     fn load<'a>(&'a self, key: &'a Key, size_bytes_max: u64) -> Call<'a, Tagged> {
         let name = key.clone();
         Box::pin(self.ask("load", key.as_str(), move |server| async move {
-            server.objects.load(&name, size_bytes_max).await
+            server.world.objects.load(&name, size_bytes_max).await
         }))
     }
 
@@ -368,11 +368,12 @@ impl BlobStore for Connected {
             self.ask("swap", key.as_str(), move |server| async move {
                 let mut expected = expected;
                 if server.world.is(Planted::SwapsAnything)
-                    && let Answer::Done(now) = server.objects.load(&name, u64::MAX).await
+                    && let Answer::Done(now) = server.world.objects.load(&name, u64::MAX).await
                 {
                     expected = Some(now.tag);
                 }
                 server
+                    .world
                     .objects
                     .swap(&name, expected.as_ref(), &content)
                     .await
@@ -384,7 +385,8 @@ impl BlobStore for Connected {
     fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>, limit: usize) -> Call<'a, Page> {
         let (wanted, after) = (prefix.to_owned(), after.map(str::to_owned));
         Box::pin(self.ask("list", prefix, move |server| async move {
-            server.objects.list(&wanted, after.as_deref(), limit).await
+            let objects = &server.world.objects;
+            objects.list(&wanted, after.as_deref(), limit).await
         }))
     }
 
@@ -394,7 +396,7 @@ impl BlobStore for Connected {
             if server.world.is(Planted::DeletesNothing) {
                 return Answer::Done(());
             }
-            server.objects.delete(&name).await
+            server.world.objects.delete(&name).await
         }))
     }
 }
@@ -418,7 +420,7 @@ impl Chunks for Pieces {
             let read = self
                 .store
                 .ask("read", self.key.as_str(), move |server| async move {
-                    match server.objects.stream(&name, Some(range)).await {
+                    match server.world.objects.stream(&name, Some(range)).await {
                         Answer::Done(mut reader) => match reader.read_to_end().await {
                             Ok(bytes) => Answer::Done(bytes),
                             Err(failure) => Answer::Failed(failure),

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use madsim::rand::{Rng, thread_rng};
 use madsim::time::TimeHandle;
-use stillpoint::storage::{Key, Memory};
+use stillpoint::storage::Key;
 use stillpoint_sim::digest::Digest;
 use tokio::sync::Notify;
 
+use crate::models::{Kind, Models};
 use crate::oracle::Oracle;
 
 /// Something that happens to the library, counted so that no history is told that never was.
@@ -25,6 +26,7 @@ pub enum Struck {
     Paused,
     Clogged,
     StoreKilled,
+    StoreKilledBetweenSteps,
     PacketsLost,
     RequestRefused,
     AnswerUnknown,
@@ -57,7 +59,7 @@ pub enum Struck {
 }
 
 impl Struck {
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::Killed,
         Self::KilledDuringUpload,
         Self::KilledDuringSwap,
@@ -65,6 +67,7 @@ impl Struck {
         Self::Paused,
         Self::Clogged,
         Self::StoreKilled,
+        Self::StoreKilledBetweenSteps,
         Self::PacketsLost,
         Self::RequestRefused,
         Self::AnswerUnknown,
@@ -118,9 +121,10 @@ pub enum Planted {
     DrawsOnceMore,
 }
 
-/// Which classes of faults a history has: about half of them, drawn from its seed.
+/// Which store a history has, and which classes of faults: about half of them, drawn from its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
+    pub store: Kind,
     pub kills: bool,
     pub takeovers: bool,
     pub clogs: bool,
@@ -140,6 +144,7 @@ pub struct Profile {
 impl Profile {
     fn draw() -> Self {
         Self {
+            store: Kind::draw(),
             kills: one_in(2),
             takeovers: one_in(2),
             clogs: one_in(2),
@@ -178,7 +183,7 @@ pub struct World {
     newest: AtomicU32,
     stored: Mutex<Vec<Key>>,
     /// What the store keeps, whatever becomes of its node.
-    pub memory: Memory,
+    pub objects: Models,
     pub profile: Profile,
     pub planted: Option<Planted>,
     /// Where the processes' directories are.
@@ -206,7 +211,7 @@ impl World {
             healed: Mutex::default(),
             newest: AtomicU32::new(0),
             stored: Mutex::default(),
-            memory: Memory::new(),
+            objects: Models::new(profile.store),
             profile,
             planted,
             disks,
