@@ -160,7 +160,7 @@ fn documents_have_the_names_that_others_rely_on() {
         (&replay["seed"], &replay["promise"]),
         (&Value::from(1), &Value::Null)
     );
-    let shrink = run(&["shrink", "1", "--json"]);
+    let shrink = crate::run(&["shrink", "1", "--json"]);
     assert_eq!(shrink.status.code(), Some(1), "there is nothing to shrink");
     let shrink: Value = serde_json::from_slice(&shrink.stdout).unwrap();
     assert_eq!(shrink["promise"], Value::Null);

@@ -99,18 +99,23 @@ pub(super) fn crash_points(wanted: &CrashPoints, json: bool) -> Result<Exit, Str
             .extend(stuck.iter().map(|stuck| (Class::Crash, stuck.text())));
         report(*count, tried, json);
     });
-    workers::each(wanted.threads, 0..stories.len() as u64, wanted.hold_open, |number| {
-        let story = &stories[number as usize];
-        let doing = Doing::CrashPoints(story.name.clone(), story.arguments.clone());
-        let mut tried = watch::during(doing, || try_all(&story.name, &story.scenario));
-        for (_, failure) in &mut tried.failures {
-            failure.push_str(&format!("\n  {}", whole_command(&story.arguments)));
-        }
-        let mut sum = shared(&sum);
-        sum.0 += 1;
-        sum.1.add(tried);
-        ControlFlow::Continue(())
-    });
+    workers::each(
+        wanted.threads,
+        0..stories.len() as u64,
+        wanted.hold_open,
+        |number| {
+            let story = &stories[number as usize];
+            let doing = Doing::CrashPoints(story.name.clone(), story.arguments.clone());
+            let mut tried = watch::during(doing, || try_all(&story.name, &story.scenario));
+            for (_, failure) in &mut tried.failures {
+                failure.push_str(&format!("\n  {}", whole_command(&story.arguments)));
+            }
+            let mut sum = shared(&sum);
+            sum.0 += 1;
+            sum.1.add(tried);
+            ControlFlow::Continue(())
+        },
+    );
     let (count, tried) = &*shared(&sum);
     report(*count, tried, json);
     Ok(Exit::of(tried.failures.iter().map(|(class, _)| *class)))
