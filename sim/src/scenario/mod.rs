@@ -31,7 +31,8 @@
 //!
 //! After the last order everything heals, and then all that must happen must happen: checkpoints
 //! complete, a restart restores, garbage goes. Every promise is checked after every event, as in a
-//! seeded run. A scenario by orders names what it does, so it means the same on every later revision;
+//! seeded run. What can't do anything is refused when the file is read; what did nothing, or was refused,
+//! is told in the outcome. A scenario by orders names what it does, so it means the same on every later revision;
 //! one by choices is read and played on every later one, and says there what comes of it then.
 //!
 //! | file | what it holds |
@@ -527,7 +528,7 @@ mod tests {
     fn what_is_refused_is_told() {
         for (orders, refused) in [
             ("start\npin 9 me", "refused pin 9 me: no-such-checkpoint"),
-            ("start\nunpin 9 me", "refused unpin 9 me: no-such-pin"),
+            ("start\nunpin 9 me", "refused unpin 9 me: no-such-checkpoint"),
             ("start\nrestore 7", "refused restore 7: no-such-checkpoint"),
         ] {
             assert_eq!(after(orders), [refused], "{orders}");
