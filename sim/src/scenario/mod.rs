@@ -528,7 +528,10 @@ mod tests {
     fn what_is_refused_is_told() {
         for (orders, refused) in [
             ("start\npin 9 me", "refused pin 9 me: no-such-checkpoint"),
-            ("start\nunpin 9 me", "refused unpin 9 me: no-such-checkpoint"),
+            (
+                "start\nunpin 9 me",
+                "refused unpin 9 me: no-such-checkpoint",
+            ),
             ("start\nrestore 7", "refused restore 7: no-such-checkpoint"),
         ] {
             assert_eq!(after(orders), [refused], "{orders}");
