@@ -146,10 +146,15 @@ fn unmeasured<'a>(there: impl IntoIterator<Item = &'a str>, measured: &[Value]) 
     format!(" Not measured yet: {}.", new.join(", "))
 }
 
+/// The processor time of a planted fault, in milliseconds.
+fn millis(bug: &Value) -> u64 {
+    let seconds = bug["cpu_s"].as_f64().unwrap();
+    format!("{seconds:.3}").replace('.', "").parse().unwrap()
+}
+
 fn bugs() -> String {
     let bugs = result("bugs.json");
     let bugs = bugs.as_array().unwrap();
-    let millis = |bug: &Value| (bug["cpu_s"].as_f64().unwrap() * 1_000.0).round() as u64;
     let column = |name: &str| {
         bugs.iter()
             .map(|bug| number(&bug[name]))
@@ -277,6 +282,8 @@ fn planted_faults_are_found_soon_and_told_shortly() {
     }
     let seeds = median(column("median_seeds"));
     assert!(seeds <= 50, "{seeds} seeds in the middle");
+    let millis = median(bugs.iter().map(millis).collect());
+    assert!(millis <= 200, "{millis} ms in the middle");
     let steps = median(column("story_steps"));
     assert!(steps <= 15, "stories of {steps} steps in the middle");
 }

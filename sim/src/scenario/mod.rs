@@ -221,11 +221,11 @@ impl Scenario {
     /// The same story on a directory, unless something happens in it that only an object store does.
     #[must_use]
     pub fn on_directory(mut self) -> Option<Self> {
-        let only_objects = |line: &Line| match &line.order {
-            Order::Rule(rule) => {
-                matches!(&rule.aim, Aim::Request { effect, .. } if effect.is_of_objects())
-            }
-            _ => false,
+        let only_objects = |line: &Line| {
+            let Order::Rule(rule) = &line.order else {
+                return false;
+            };
+            matches!(&rule.aim, Aim::Request { effect, .. } if effect.is_of_objects())
         };
         if self.choices.is_some() || self.orders.iter().any(only_objects) {
             return None;

@@ -188,6 +188,11 @@ pub(super) fn kind_of_request(request: &Request) -> Subject {
 /// What a user has asked of whom.
 pub type Asked = (ProcessId, RequestId);
 
+/// Does it to each of them, and says whether it was done to any.
+fn each(attempts: Vec<AttemptId>, order: impl FnMut(AttemptId) -> bool) -> bool {
+    attempts.into_iter().map(order).filter(|done| *done).count() > 0
+}
+
 impl World {
     /// Adds a rule. Its number tells later whether it has struck.
     pub fn add_rule(&mut self, rule: Rule) -> usize {
@@ -445,17 +450,14 @@ impl World {
     /// A subtask's user writes a key, and the state is flushed. False if the subtask does not run.
     pub fn order_write(&mut self, subtask: SubtaskId, key: usize) -> bool {
         let attempts = self.attempts_of(subtask);
-        attempts.into_iter().fold(false, |has_written, attempt| {
-            self.write_and_flush(attempt, key) || has_written
-        })
+        let write = |attempt| self.write_and_flush(attempt, key);
+        each(attempts, write)
     }
 
     /// A subtask's files are merged into one. False if there is nothing to merge.
     pub fn order_compact(&mut self, subtask: SubtaskId) -> bool {
         let attempts = self.attempts_of(subtask);
-        attempts.into_iter().fold(false, |has_merged, attempt| {
-            self.compact_all(attempt) || has_merged
-        })
+        each(attempts, |attempt| self.compact_all(attempt))
     }
 
     /// Whether every subtask's named attempt runs.
