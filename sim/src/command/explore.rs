@@ -24,7 +24,7 @@ pub(super) struct Explore {
     #[arg(long, value_parser = parse_bounds)]
     bounds: Option<Bounds>,
     /// Leave bounds after so many different states.
-    #[arg(long, default_value_t = 1_000_000, value_parser = parse_count::<u64>)]
+    #[arg(long, default_value_t = 600_000, value_parser = parse_count::<u64>)]
     states_max: u64,
     /// Fail if all bounds together have fewer different states.
     #[arg(long, default_value_t = 0)]
