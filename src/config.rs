@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub mod flink;
+
 pub use crate::protocol::coordinator::{BadConfig, CoordinatorConfig};
 
 /// How a repository behaves. Permits and budgets are shared by all its participants.
@@ -39,15 +41,18 @@ pub struct Config {
     /// store in trouble is not kept there by its clients.
     pub failures_per_second: u32,
     /// A call of the store that has made no progress for so long counts as unknown.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub progress_deadline: Duration,
     /// Tries of one file in a restore, or by whoever verifies it, before that fails; tries that brought
     /// something damaged count by themselves.
     pub restore_tries_max: u32,
     /// How long a claim may take before it fails; without a value it goes on trying.
+    #[serde(with = "crate::protocol::time::written::optional")]
     pub claim_deadline: Option<Duration>,
     /// How long closing may take before it is given up; whatever is left is cleaned by the next
     /// claim. More than twice `progress_deadline`: a store that is silent to deletes has used that up
     /// once or twice before the rest of closing begins.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub close_deadline: Duration,
 }
 

@@ -41,10 +41,13 @@ pub struct Limits {
     /// Names asked of a listing at once.
     pub list_page_max: usize,
     /// The rest of the sweep between two pages.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub sweep_pause: Duration,
     /// The rest of the sweep after the last page.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub sweep_round_pause: Duration,
     /// How long confirmed deletes may wait for another commit to be forgotten with.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub forget_delay: Duration,
     /// Uploads that a subtask has under way at once.
     pub uploads_in_flight_max: usize,
@@ -60,8 +63,10 @@ pub struct Limits {
     /// leaves those that it does not need any more to the sweep.
     pub acknowledged_files_max: usize,
     /// The first wait before something is tried again; it doubles with each further try.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub retry_delay: Duration,
     /// The longest wait before something is tried again.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub retry_delay_max: Duration,
     /// Manifest objects that a loader reads at once.
     pub reads_in_flight_max: usize,
@@ -74,8 +79,10 @@ pub struct Limits {
     pub manifest_object_bytes_max: usize,
     /// The unit of the random wait before a claim; it doubles with each claim since the last
     /// completed checkpoint.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub claim_delay: Duration,
     /// The longest wait before a claim.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub claim_delay_max: Duration,
     /// Pins of one root.
     pub pins_max: usize,

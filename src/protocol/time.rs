@@ -2,6 +2,8 @@
 //!
 //! Invariant: a machine's `now` never goes backwards; it may jump forward by any amount.
 
+pub mod written;
+
 use core::fmt;
 use core::ops::Add;
 use core::time::Duration;

@@ -15,15 +15,19 @@ use crate::protocol::limits::Limits;
 #[serde(default, deny_unknown_fields)]
 pub struct CoordinatorConfig {
     /// The time between two periodic triggers; without one, only requests trigger.
+    #[serde(with = "crate::protocol::time::written::optional")]
     pub interval: Option<Duration>,
     /// The least time between the end of any checkpoint, aborted ones included, and the next
     /// periodic trigger. It doubles with each consecutive failure up to `min_pause_max`.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub min_pause: Duration,
     /// The bound of the growing pause.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub min_pause_max: Duration,
     /// Checkpoints that may be pending or committing at once.
     pub max_concurrent: usize,
     /// A checkpoint pending for longer is aborted.
+    #[serde(with = "crate::protocol::time::written::duration")]
     pub timeout: Duration,
     /// Consecutive failed checkpoints that are tolerated before the user is told.
     pub tolerable_failures: u32,
@@ -31,9 +35,11 @@ pub struct CoordinatorConfig {
     pub num_retained: usize,
     /// A leader that has had nothing to commit for so long commits an empty record, so that no
     /// standby takes it for dead. Without one it keeps still.
+    #[serde(with = "crate::protocol::time::written::optional")]
     pub renew_interval: Option<Duration>,
     /// A leader that has had nothing to commit for so long reads `CURRENT`, and so learns that it was
     /// deposed. Without one it learns that by its next commit only.
+    #[serde(with = "crate::protocol::time::written::optional")]
     pub look_interval: Option<Duration>,
     /// The bounds of the machine.
     pub limits: Limits,
