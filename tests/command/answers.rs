@@ -469,13 +469,19 @@ fn wrong_usage_is_told_in_a_line() {
     }
 }
 
-/// A configuration in somebody's file: durations as serde writes them, and no key that is not one.
+/// A configuration in somebody's file: times as people write them, and no key that is not one.
 #[test]
 fn a_configuration_with_a_mistyped_key_is_refused() {
     let read = |text: &str| serde_json::from_str::<stillpoint::Config>(text);
-    let config = read(r#"{"checkpoints": {"interval": {"secs": 10, "nanos": 0}}}"#).unwrap();
+    let config = read(r#"{"checkpoints": {"interval": "10 s"}}"#).unwrap();
     let interval = config.checkpoints.interval;
     assert_eq!(interval, Some(std::time::Duration::from_secs(10)));
+    let written = serde_json::to_value(&config).unwrap();
+    assert_eq!(written["checkpoints"]["timeout"], "10 min");
+    assert_eq!(written["claim_deadline"], serde_json::Value::Null);
+    assert_eq!(read(&written.to_string()).unwrap(), config);
+    let error = read(r#"{"close_deadline": "soon"}"#).unwrap_err().to_string();
+    assert!(error.starts_with("\"soon\" is no time; allowed is"), "{error}");
     for mistyped in [
         r#"{"transfers": 3}"#,
         r#"{"checkpoints": {"intervall": null}}"#,
