@@ -92,7 +92,10 @@ fn speed() -> String {
             grouped(&explore["states"]),
             grouped(&explore["transitions"]),
             failed(&explore),
-            number(&explore["peak_memory_bytes"]) >> 20
+            // Not every system says it.
+            explore["peak_memory_bytes"]
+                .as_u64()
+                .map_or("?".to_owned(), |bytes| (bytes >> 20).to_string())
         ),
         "explore",
     );

@@ -480,8 +480,13 @@ fn a_configuration_with_a_mistyped_key_is_refused() {
     assert_eq!(written["checkpoints"]["timeout"], "10 min");
     assert_eq!(written["claim_deadline"], serde_json::Value::Null);
     assert_eq!(read(&written.to_string()).unwrap(), config);
-    let error = read(r#"{"close_deadline": "soon"}"#).unwrap_err().to_string();
-    assert!(error.starts_with("\"soon\" is no time; allowed is"), "{error}");
+    let error = read(r#"{"close_deadline": "soon"}"#)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("\"soon\" is no time; allowed is"),
+        "{error}"
+    );
     for mistyped in [
         r#"{"transfers": 3}"#,
         r#"{"checkpoints": {"intervall": null}}"#,

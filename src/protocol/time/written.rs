@@ -118,10 +118,6 @@ pub mod optional {
     ///
     /// # Errors
     /// The serializer's.
-    #[expect(
-        clippy::ref_option,
-        reason = "serde calls it with a reference to the field"
-    )]
     pub fn serialize<S: Serializer>(
         span: &Option<Duration>,
         serializer: S,
