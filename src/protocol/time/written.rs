@@ -146,7 +146,10 @@ mod tests {
         for (nanoseconds, names) in UNITS {
             for name in names {
                 let span = Duration::from_nanos(u64::try_from(3 * nanoseconds).unwrap());
-                for text in [format!("3{name}"), format!(" 3 {} ", name.to_uppercase())] {
+                for text in [
+                    format!("3{name}"),
+                    format!(" 3 {} ", name.to_ascii_uppercase()),
+                ] {
                     assert_eq!(read(&text), Some(span), "{text}");
                 }
             }
