@@ -56,42 +56,26 @@ pub struct Ended {
 }
 
 /// What is kept of a run besides how it ended. The run is the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Attention {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attention {
+    /// Nothing: nobody listens, nobody compares.
+    None,
     /// What happened is told.
-    pub story: bool,
+    Story,
     /// Whole states are digested.
-    pub states: bool,
-}
-
-impl Attention {
-    /// Nobody listens, nobody compares.
-    pub const NONE: Self = Self {
-        story: false,
-        states: false,
-    };
-    /// Somebody listens.
-    pub const STORY: Self = Self {
-        story: true,
-        states: false,
-    };
-    /// Somebody compares.
-    pub const STATES: Self = Self {
-        story: false,
-        states: true,
-    };
+    States,
 }
 
 /// Runs a seed.
 #[must_use]
 pub fn run_seed(seed: u64, length: Length) -> Ended {
-    run(Choices::seeded(seed), length, None, Attention::NONE)
+    run(Choices::seeded(seed), length, None, Attention::None)
 }
 
 /// Runs a seed and digests whole states as well, to compare it with another run.
 #[must_use]
 pub fn digested(seed: u64, length: Length) -> Ended {
-    run(Choices::seeded(seed), length, None, Attention::STATES)
+    run(Choices::seeded(seed), length, None, Attention::States)
 }
 
 /// Runs with these choices; with a profile of one's own, or one that is drawn first.
@@ -104,11 +88,10 @@ pub fn run(
 ) -> Ended {
     let profile = profile.unwrap_or_else(|| Profile::draw(&mut choices, length));
     let mut world = World::new(profile);
-    if attention.story {
-        world.listen();
-    }
-    if attention.states {
-        world.states = States::wanted();
+    match attention {
+        Attention::None => {}
+        Attention::Story => world.listen(),
+        Attention::States => world.states = States::wanted(),
     }
     let result = catch_unwind(AssertUnwindSafe(|| live(&mut world, &mut choices)));
     let violation = match result {

@@ -66,7 +66,7 @@ impl Shrunk {
     /// Runs it and listens.
     #[must_use]
     pub fn tell(&self) -> Ended {
-        replayed(&self.choices, self.events, Attention::STORY)
+        replayed(&self.choices, self.events, Attention::Story)
     }
 }
 
@@ -119,7 +119,7 @@ impl Shrinker {
             return false;
         }
         self.best.tries += 1;
-        let ended = replayed(choices, events, Attention::NONE);
+        let ended = replayed(choices, events, Attention::None);
         let breaks = ended
             .violation
             .is_some_and(|found| found.promise == self.promise);

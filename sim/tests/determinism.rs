@@ -44,7 +44,7 @@ fn who_watches_a_run_changes_nothing() {
         assert_eq!(plain.states, None);
         assert_eq!(plain.digest, digested(seed, Length::Short).digest);
         let choices = Choices::seeded(seed);
-        let told = run(choices, Length::Short, None, Attention::STORY);
+        let told = run(choices, Length::Short, None, Attention::Story);
         assert_eq!(plain.digest, told.digest);
     }
 }

@@ -45,7 +45,7 @@ fn story(guard: Guard) -> Option<Result<usize, String>> {
         Choices::seeded(failed),
         Length::Short,
         None,
-        Attention::NONE,
+        Attention::None,
     );
     let shrunk = shrink::shrink(&ended, TRIES);
     let told = shrunk.tell();

@@ -141,7 +141,7 @@ fn find(guard: Guard, bugs: &Bugs) -> Option<Found> {
         .filter(|_| bugs.stories && !interrupt::came())
         .map(|seed| {
             let shrunk = watch::during(Doing::Shrinking(of(seed)), || {
-                let ended = run(Choices::seeded(seed), Length::Short, None, Attention::NONE);
+                let ended = run(Choices::seeded(seed), Length::Short, None, Attention::None);
                 shrink::shrink(&ended, shrink::TRIES)
             });
             shrunk.choices.len()

@@ -98,16 +98,16 @@ pub(super) fn explore(wanted: &Explore, json: bool) -> Result<Exit, String> {
             wanted.states_min
         );
     }
-    let exceeded = exceeds(wanted.memory_max)?;
+    let exceeded = exceeds(peak, wanted.memory_max)?;
     Ok(exit.unless_missed(missed || exceeded))
 }
 
 /// Whether more memory was taken than so many MiB; an error where nobody knows.
-fn exceeds(mebibytes_max: Option<u64>) -> Result<bool, String> {
+fn exceeds(peak_bytes: Option<u64>, mebibytes_max: Option<u64>) -> Result<bool, String> {
     let Some(most) = mebibytes_max else {
         return Ok(false);
     };
-    let peak = memory::peak_bytes().ok_or("the system does not say how much memory was taken")?;
+    let peak = peak_bytes.ok_or("the system does not say how much memory was taken")?;
     let exceeds = peak > most.saturating_mul(MEBIBYTE);
     if exceeds {
         let taken = peak / MEBIBYTE;

@@ -43,7 +43,7 @@ fn replay_seed(asked: &Reproduction, replay: &Replay, json: bool) -> Result<Exit
             Choices::seeded(asked.seed),
             asked.length,
             None,
-            Attention::STORY,
+            Attention::Story,
         )
     });
     let page = replay.html.as_deref();
@@ -135,7 +135,7 @@ pub(super) fn shrink(asked: &Shrink, json: bool) -> Result<Exit, Failed> {
     let of = reproduction(&asked.replay, seed);
     marks::hold_open(of.hold_open);
     let ended = watch::during(Doing::Seed(of), || {
-        run(Choices::seeded(of.seed), of.length, None, Attention::NONE)
+        run(Choices::seeded(of.seed), of.length, None, Attention::None)
     });
     if ended.violation.is_some() {
         return shrink_failed(asked, &of, &ended, json);

@@ -238,7 +238,7 @@ mod tests {
 
     #[test]
     fn the_page_stands_alone_and_no_text_becomes_a_tag() {
-        let mut ended = run(Choices::seeded(3), Length::Short, None, Attention::STORY);
+        let mut ended = run(Choices::seeded(3), Length::Short, None, Attention::Story);
         ended.waits = vec!["</script><img src=x onerror=alert(1)> {{style}}".to_owned()];
         let page = page(&subject(), &ended);
         for outside in ["http://", "https://", "src=", "href=", "@import", "url("] {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn the_data_tells_the_run() {
-        let ended = run(Choices::seeded(3), Length::Short, None, Attention::STORY);
+        let ended = run(Choices::seeded(3), Length::Short, None, Attention::Story);
         let subject = subject();
         let data = data(&subject, &ended);
         assert_eq!(data.lines.len(), ended.told.lines.len());

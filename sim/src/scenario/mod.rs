@@ -266,7 +266,7 @@ impl Scenario {
     }
 
     fn play_choices(&self, choices: &[Choice]) -> Outcome {
-        let ended = self.with_choices(choices, Attention::STORY);
+        let ended = self.with_choices(choices, Attention::Story);
         Outcome {
             lines: vec![verdict(ended.violation.as_ref())],
             ended,
@@ -302,7 +302,7 @@ impl Scenario {
             // answer the run is the same until it is come to.
             let mut least = choices.to_vec();
             least[*index].value = 1;
-            wanted.value > 1 && made(&self.with_choices(&least, Attention::NONE), wanted).is_some()
+            wanted.value > 1 && made(&self.with_choices(&least, Attention::None), wanted).is_some()
         });
         marks::hold_open(None);
         found.map(|index| choices[index])
